@@ -1,0 +1,2 @@
+//! The expert cache as a pure state machine: slots, residency, policies, read-ahead.
+#![forbid(unsafe_code)]

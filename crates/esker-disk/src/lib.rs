@@ -1,0 +1,1 @@
+//! Reads into caller's buffers: io_uring, positioned reads, a simulated faulty disk.

@@ -1,0 +1,1 @@
+//! Memory plan, sessions, prefill and decode, sampling.

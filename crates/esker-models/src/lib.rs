@@ -1,0 +1,2 @@
+//! Model architectures, one file each.
+#![forbid(unsafe_code)]

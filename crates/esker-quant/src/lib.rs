@@ -1,0 +1,8 @@
+//! Block layouts and scalar encode/decode of every ggml tensor type: the definitions.
+//!
+//! What this is not: fast. `esker-kernels` computes on the same blocks and is held to these functions by tests.
+#![forbid(unsafe_code)]
+
+mod types;
+
+pub use types::{GgmlType, UnknownType};

@@ -1,0 +1,2 @@
+//! Test support: golden arrays, tiny models, tolerances.
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Tokenizers, streaming detokenization and chat templates.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! The `esker` command line.
+#![forbid(unsafe_code)]
+fn main() {}
