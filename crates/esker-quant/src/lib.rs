@@ -3,6 +3,7 @@
 //! What this is not: fast. `esker-kernels` computes on the same blocks and is held to these functions by tests.
 #![forbid(unsafe_code)]
 
+pub mod blocks;
 mod types;
 
 pub use types::{GgmlType, UnknownType};
