@@ -1,0 +1,1 @@
+//! Activations, rounded as a weight type's dot product wants them.

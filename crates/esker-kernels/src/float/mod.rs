@@ -1,0 +1,1 @@
+//! Float operations on rows: norms, activations, rotary embedding, attention, recurrences.

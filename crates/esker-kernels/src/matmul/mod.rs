@@ -1,0 +1,1 @@
+//! Dot products against weight rows.
