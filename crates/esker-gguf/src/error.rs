@@ -1,6 +1,7 @@
 //! What can be wrong with a file: one enum for the bytes of a header, one for opening a path.
 
 use crate::limits::{ALIGNMENT_MAX, ARRAY_DEPTH_MAX, KEY_BYTES_MAX, TENSOR_NAME_BYTES_MAX};
+use crate::metadata::MetadataError;
 use crate::tensor::ShapeError;
 use esker_quant::{GgmlType, UnknownType};
 use std::fmt;
@@ -193,6 +194,48 @@ pub enum OpenError {
     /// The header is wrong.
     #[error("`{}` cannot be used", .path.display())]
     Header { path: PathBuf, source: ParseError },
+    /// A `split.` key is missing or wrong.
+    #[error("`{}` cannot be used as part of a split set", .path.display())]
+    SplitKey { path: PathBuf, source: MetadataError },
+    /// Another part than the first.
+    #[error("`{}` is part {} of {count} of a split set, expected the first", .path.display(), .no + 1)]
+    NotFirstPart { path: PathBuf, no: u64, count: u64, first: Option<PathBuf> },
+    /// A part whose name does not say which; the other parts cannot be found.
+    #[error(
+        "`{}` is part {} of {count} of a split set, expected a name ending in `{suffix}`",
+        .path.display(), .no + 1
+    )]
+    PartName { path: PathBuf, no: u64, count: u64, suffix: String },
+    /// A part is not beside the first.
+    #[error("part {} of {count} is missing: `{}`", .no + 1, .path.display())]
+    MissingPart { path: PathBuf, no: u64, count: u64 },
+    /// A part that belongs elsewhere.
+    #[error("`{}` is not of this split set: key `{key}` is {found}, expected {expected}", .path.display())]
+    ForeignPart { path: PathBuf, key: &'static str, found: u64, expected: u64 },
+    /// The parts have not the tensors that they should.
+    #[error(
+        "the {count} parts from `{}` on hold {found} tensors, expected {expected} by key `split.tensors.count`",
+        .path.display()
+    )]
+    SplitTensors { path: PathBuf, count: u64, found: u64, expected: u64 },
+    /// Two parts hold tensors of one name.
+    #[error("tensor `{name}` is in `{}` and again in `{}`", .first.display(), .second.display())]
+    DuplicateTensor { name: String, first: PathBuf, second: PathBuf },
+    /// The set holds more tensors than any model has.
+    #[error("the parts up to `{}` hold {count} tensors, expected at most {max}", .path.display())]
+    TooManyTensors { path: PathBuf, count: u64, max: u64 },
+}
+
+/// Why the data of a tensor cannot be read.
+#[derive(Debug, Error)]
+#[error("tensor `{tensor}` ({size} bytes at byte {offset} of `{}`) cannot be read", .path.display())]
+#[allow(missing_docs)] // The fields are what the message says.
+pub struct ReadTensorError {
+    pub tensor: String,
+    pub path: PathBuf,
+    pub offset: u64,
+    pub size: u64,
+    pub source: io::Error,
 }
 
 impl OpenError {
@@ -200,6 +243,13 @@ impl OpenError {
     pub fn hint(&self) -> Option<String> {
         match self {
             OpenError::Header { source, .. } => source.hint(),
+            OpenError::NotFirstPart { first: Some(first), .. } => {
+                Some(format!("open `{}`; the other parts are found from there", first.display()))
+            }
+            OpenError::PartName { .. } => Some("give the file its name back".to_owned()),
+            OpenError::MissingPart { .. } => {
+                Some("all parts have to be in one directory: download it again".to_owned())
+            }
             _ => None,
         }
     }

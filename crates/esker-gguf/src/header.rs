@@ -42,7 +42,8 @@ impl Header {
     /// # Errors
     /// If the bytes are no GGUF header of version 2 or 3 within [`crate::limits`].
     pub fn read<R: Read>(reader: R, file_bytes: u64) -> Result<Header, ParseError> {
-        let mut cursor = Cursor::new(BufReader::with_capacity(256 << 10, reader), file_bytes);
+        let buffer_bytes = file_bytes.min(256 << 10) as usize;
+        let mut cursor = Cursor::new(BufReader::with_capacity(buffer_bytes, reader), file_bytes);
         let start = read_start(&mut cursor)?;
 
         let mut metadata = Metadata::new();
