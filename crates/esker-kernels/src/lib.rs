@@ -10,10 +10,15 @@
 //! Start reading at [`matmul`]: dot products against quantized and float weight rows.
 
 pub mod act;
+mod disjoint;
 pub mod float;
+pub mod isa;
 pub mod lanes;
 pub mod matmul;
 pub mod pool;
+#[cfg(test)]
+mod testdata;
 
 pub use float::*;
+pub use isa::Isa;
 pub use pool::Pool;
