@@ -1,7 +1,7 @@
 //! Codebooks: what a code of a non-uniform type stands for.
 //!
-//! Source: `ggml-common.h` of llama.cpp. The lattice tables are expanded at compile time from `grids.rs`, into the
-//! form that kernels load: one byte a weight, weight 0 in the lowest byte.
+//! Source: `ggml-common.h` of llama.cpp. The lattice tables are expanded at compile time from `grids.rs`,
+//! into the form that kernels load: one byte a weight, weight 0 in the lowest byte.
 
 use super::grids;
 
@@ -9,7 +9,8 @@ use super::grids;
 pub const KVALUES_IQ4NL: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
 
-/// MXFP4 and NVFP4: the 16 values of E2M1, doubled to make them integers. Code 8 is negative zero: decoded as +0.
+/// MXFP4 and NVFP4: the 16 values of E2M1, doubled to make them integers. Code 8 is negative zero: decoded as
+/// +0.
 pub const KVALUES_E2M1: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// IQ1_S and IQ1_M: the offset added to (or subtracted from) every lattice value of a group.

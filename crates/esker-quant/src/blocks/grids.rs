@@ -1,8 +1,8 @@
 //! The lattices behind the IQ1, IQ2 and IQ3 types, packed: one `u16` an entry.
 //!
-//! Source: `ggml-common.h` of llama.cpp (MIT), tables `iq2xxs_grid` to `iq1s_grid`: part of the format, they cannot
-//! be computed. There an entry is a byte a weight; here it is that byte's index among the values that occur (the
-//! tests check the expanded tables). Weight 0 is in the lowest bits.
+//! Source: `ggml-common.h` of llama.cpp (MIT), tables `iq2xxs_grid` to `iq1s_grid`: part of the format, they
+//! cannot be computed. There an entry is a byte a weight; here it is that byte's index among the values that
+//! occur (the tests check the expanded tables). Weight 0 is in the lowest bits.
 
 /// 8 weights of 2 bits.
 #[rustfmt::skip]

@@ -1,7 +1,7 @@
 //! The IQ types: codes are indices into a lattice (IQ1 to IQ3) or into 16 non-uniform levels (IQ4).
 //!
-//! The tables are in [`codebooks`](super::codebooks). Lattice entries are magnitudes of 8 or 4 neighbouring weights; the
-//! signs are stored beside them: bit `j` of a sign byte belongs to weight `j` of 8.
+//! The tables are in [`codebooks`](super::codebooks). Lattice entries are magnitudes of 8 or 4 neighbouring
+//! weights; the signs are stored beside them: bit `j` of a sign byte belongs to weight `j` of 8.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -91,8 +91,8 @@ pub struct BlockIQ1S {
     pub d: F16Le,
     /// 8 weights each: lower 8 bits of the index into `IQ1S_GRID`.
     pub qs: [u8; 32],
-    /// One a group: upper three bits of its four indices (lowest first), the scale in bits 12 to 14, and bit 15 set for
-    /// the offset -1/8.
+    /// One a group: upper three bits of its four indices (lowest first), the scale in bits 12 to 14, and bit
+    /// 15 set for the offset -1/8.
     pub qh: [U16Le; 8],
 }
 
@@ -102,10 +102,11 @@ pub struct BlockIQ1S {
 pub struct BlockIQ1M {
     /// 8 weights each: lower 8 bits of the index into `IQ1S_GRID`.
     pub qs: [u8; 32],
-    /// Nibble `i % 2` (low first) of byte `i / 2`: upper three bits of index `i`; bit 3 set for the offset -1/8.
+    /// Nibble `i % 2` (low first) of byte `i / 2`: upper three bits of index `i`; bit 3 set for the offset
+    /// -1/8.
     pub qh: [u8; 16],
-    /// Four scales of 3 bits each (group `g` at bit `3 (g % 4)` of word `g / 4`); the top nibbles make up the scale of
-    /// the scales.
+    /// Four scales of 3 bits each (group `g` at bit `3 (g % 4)` of word `g / 4`); the top nibbles make up the
+    /// scale of the scales.
     pub scales: [U16Le; 4],
 }
 

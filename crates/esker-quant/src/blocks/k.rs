@@ -1,4 +1,5 @@
-//! The K types: super-blocks of 256 weights, whose groups of 16 or 32 have scales that are themselves quantized.
+//! The K types: super-blocks of 256 weights, whose groups of 16 or 32 have scales that are themselves
+//! quantized.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -37,8 +38,8 @@ pub struct BlockQ3K {
 impl BlockQ3K {
     /// The 16 group scales, -32 to 31.
     ///
-    /// Group `g`'s low nibble is in byte `g % 8` (low nibble for `g < 8`), its upper two bits are bits `2 (g / 4)` and
-    /// up of byte `8 + g % 4`.
+    /// Group `g`'s low nibble is in byte `g % 8` (low nibble for `g < 8`), its upper two bits are bits
+    /// `2 (g / 4)` and up of byte `8 + g % 4`.
     #[inline]
     pub fn scales(&self) -> [i8; 16] {
         let packed = &self.scales;
@@ -84,8 +85,9 @@ pub struct BlockQ5K {
 
 /// Scale and minimum (0 to 63) of group `group` (0 to 7) of a [`BlockQ4K`] or [`BlockQ5K`].
 ///
-/// Groups 0 to 3: the lower 6 bits of bytes `g` and `g + 4`. Groups 4 to 7: low nibble (scale) and high nibble
-/// (minimum) of byte `g + 4`, with the upper two bits of bytes `g - 4` (scale) and `g` (minimum) on top.
+/// Groups 0 to 3: the lower 6 bits of bytes `g` and `g + 4`. Groups 4 to 7: low nibble (scale) and high
+/// nibble (minimum) of byte `g + 4`, with the upper two bits of bytes `g - 4` (scale) and `g` (minimum) on
+/// top.
 #[inline]
 pub fn unpack_scale_min(packed: &[u8; 12], group: usize) -> (u8, u8) {
     if group < 4 {
@@ -109,9 +111,9 @@ pub fn pack_scales_mins(scales: &[u8; 8], mins: &[u8; 8]) -> [u8; 12] {
 
 /// `w = d * scale * (code - 32)`, code 6 bits, 16 groups of 16.
 ///
-/// With `j < 32`: the lower nibbles of weights `128 h + j` and `128 h + 64 + j` are those of `ql[64 h + j]`, of
-/// `128 h + 32 + j` and `128 h + 96 + j` those of `ql[64 h + 32 + j]`; the upper two bits of `128 h + 32 s + j` are bits
-/// `2 s` and up of `qh[32 h + j]`.
+/// With `j < 32`: the lower nibbles of weights `128 h + j` and `128 h + 64 + j` are those of `ql[64 h + j]`,
+/// of `128 h + 32 + j` and `128 h + 96 + j` those of `ql[64 h + 32 + j]`; the upper two bits of
+/// `128 h + 32 s + j` are bits `2 s` and up of `qh[32 h + j]`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BlockQ6K {

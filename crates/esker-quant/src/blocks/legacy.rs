@@ -1,7 +1,7 @@
 //! Blocks of 32 weights: one half-precision scale (and minimum), codes of 4, 5 or 8 bits.
 //!
-//! 4-bit codes: byte `j` of `qs` holds weight `j` in its low and weight `j + 16` in its high nibble. The fifth bit of
-//! weight `j` is bit `j` of `qh`.
+//! 4-bit codes: byte `j` of `qs` holds weight `j` in its low and weight `j + 16` in its high nibble. The
+//! fifth bit of weight `j` is bit `j` of `qh`.
 
 use bytemuck::{Pod, Zeroable};
 

@@ -1,8 +1,9 @@
 //! The bytes of a block, for every block type: plain structs of alignment 1, to be cast from file bytes.
 //!
-//! Source: `ggml-common.h` of llama.cpp (`block_*`); field names are its own, except where one of its fields holds
-//! two things (`Iq2XxsGroup`, the signs of [`BlockIQ2S`]). All numbers are little endian. Weights in these comments are
-//! numbered in tensor order. What the codes mean is defined by `decode`.
+//! Source: `ggml-common.h` of llama.cpp (`block_*`); field names are its own, except where one of its fields
+//! holds two things (`Iq2XxsGroup`, the signs of [`BlockIQ2S`]). All numbers are little endian. Weights in
+//! these comments are numbered in tensor order. What the codes mean is defined by
+//! [`decode`](crate::decode()).
 
 pub mod codebooks;
 mod grids;

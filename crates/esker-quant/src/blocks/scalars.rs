@@ -1,7 +1,7 @@
 //! Little-endian scalars of alignment 1, and the conversions of the narrow float formats.
 //!
-//! Sources: IEEE 754 binary16; bfloat16 (upper half of binary32); OCP Microscaling Formats 1.0 for E8M0 and E2M1;
-//! `ggml-impl.h` of llama.cpp for the halved scales that go with doubled E2M1 values.
+//! Sources: IEEE 754 binary16; bfloat16 (upper half of binary32); OCP Microscaling Formats 1.0 for E8M0 and
+//! E2M1; `ggml-impl.h` of llama.cpp for the halved scales that go with doubled E2M1 values.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -114,7 +114,8 @@ pub const fn f32_to_bf16(value: f32) -> u16 {
     ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
-/// Half of an E8M0 scale: `2^(e - 128)`, the scale that goes with [`KVALUES_E2M1`](super::codebooks::KVALUES_E2M1).
+/// Half of an E8M0 scale: `2^(e - 128)`, the scale that goes with
+/// [`KVALUES_E2M1`](super::codebooks::KVALUES_E2M1).
 ///
 /// 0 and 1 give the subnormals 2^-128 and 2^-127. 255, NaN in the OCP text, is 2^127 as in `ggml`.
 #[inline]
@@ -122,7 +123,8 @@ pub const fn e8m0_half_to_f32(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { (e as u32 - 1) << 23 })
 }
 
-/// Half of an unsigned E4M3 scale (bias 7), the scale that goes with [`KVALUES_E2M1`](super::codebooks::KVALUES_E2M1).
+/// Half of an unsigned E4M3 scale (bias 7), the scale that goes with
+/// [`KVALUES_E2M1`](super::codebooks::KVALUES_E2M1).
 ///
 /// Bit 7 is ignored, except that 0x7f (NaN) reads as 0 and 0xff as 240: as in `ggml`.
 #[inline]
@@ -156,7 +158,8 @@ mod tests {
 
     #[test]
     fn rounding_agrees_with_the_half_crate() {
-        // Around every half-precision value and every midpoint, in both formats; then a sweep over all exponents.
+        // Around every half-precision value and every midpoint, in both formats; then a sweep over all
+        // exponents.
         let around = |bits: u32| [bits.wrapping_sub(1), bits, bits.wrapping_add(1)];
         let midpoints = (0..0x7c00u16).flat_map(|code| {
             let (low, high) = (f16_to_f32(code), f16_to_f32(code + 1));

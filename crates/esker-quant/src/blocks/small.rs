@@ -6,9 +6,10 @@ use super::{F16Le, block};
 
 /// `w = d * (trit - 1)`, 256 weights, five base-3 digits a byte (four in `qh`).
 ///
-/// A byte is `ceil(256 n / 243)` of the digits' number `n`, first digit most significant: multiplying by 3 modulo 256
-/// moves to the next digit, and `byte * 3 >> 8` reads the first. Digit `k` of `qs[j]` is weight `32 k + j` for
-/// `j < 32`, and `160 + 16 k + (j - 32)` for the others; digit `k` of `qh[j]` is weight `240 + 4 k + j`.
+/// A byte is `ceil(256 n / 243)` of the digits' number `n`, first digit most significant: multiplying by 3
+/// modulo 256 moves to the next digit, and `byte * 3 >> 8` reads the first. Digit `k` of `qs[j]` is weight
+/// `32 k + j` for `j < 32`, and `160 + 16 k + (j - 32)` for the others; digit `k` of `qh[j]` is weight
+/// `240 + 4 k + j`.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BlockTQ1_0 {
@@ -41,7 +42,8 @@ pub struct BlockQ1_0 {
     pub qs: [u8; 16],
 }
 
-/// `w = d * (code - 1)`, 64 weights of 2 bits in natural order: weight `j` is bits `2 (j % 4)` and up of `qs[j / 4]`.
+/// `w = d * (code - 1)`, 64 weights of 2 bits in natural order: weight `j` is bits `2 (j % 4)` and up of
+/// `qs[j / 4]`.
 ///
 /// Code 3 (`+2 d`) is legal, though the reference encoder never writes it.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -53,7 +55,8 @@ pub struct BlockQ2_0 {
     pub qs: [u8; 16],
 }
 
-/// OCP MXFP4: 32 weights of E2M1 with a power-of-two scale; codes in the order of [`BlockQ4_0`](super::BlockQ4_0).
+/// OCP MXFP4: 32 weights of E2M1 with a power-of-two scale; codes in the order of
+/// [`BlockQ4_0`](super::BlockQ4_0).
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BlockMXFP4 {
@@ -63,9 +66,11 @@ pub struct BlockMXFP4 {
     pub qs: [u8; 16],
 }
 
-/// NVFP4: four groups of 16 weights of E2M1, each with an E4M3 scale. (The second-level scale of the tensor is not in the block.)
+/// NVFP4: four groups of 16 weights of E2M1, each with an E4M3 scale. (The second-level scale of the tensor
+/// is not in the block.)
 ///
-/// With `j < 8`: byte `8 g + j` of `qs` holds weight `16 g + j` in its low and weight `16 g + 8 + j` in its high nibble.
+/// With `j < 8`: byte `8 g + j` of `qs` holds weight `16 g + j` in its low and weight `16 g + 8 + j` in its
+/// high nibble.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 pub struct BlockNVFP4 {
