@@ -1,0 +1,368 @@
+//! The engine: a loaded model, its store, and the loops that drive it.
+
+use crate::load::{self, EngineError, EngineOptions, Loaded};
+use crate::sampler::{Sampler, Sampling};
+use crate::session::Session;
+use crate::stop::StopScanner;
+use crate::vocabulary::{self, VocabularyError};
+use esker_gguf::Gguf;
+use esker_models::{ExpertStore, Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
+use esker_ops::{Ctx, Rows};
+use esker_text::Tokenizer;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// What a generation is asked to do.
+#[derive(Clone, Debug)]
+pub struct GenerateOptions {
+    /// At most this many new tokens; `None` goes on until the model ends or the context is full.
+    pub max_tokens: Option<usize>,
+    /// How tokens are drawn.
+    pub sampling: Sampling,
+    /// Text that ends the generation; not part of the answer.
+    pub stop: Vec<String>,
+    /// Goes on past end-of-generation tokens.
+    pub ignore_eos: bool,
+    /// Show control tokens as text.
+    pub show_special: bool,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        let sampling = Sampling::default();
+        GenerateOptions {
+            max_tokens: None,
+            sampling,
+            stop: Vec::new(),
+            ignore_eos: false,
+            show_special: false,
+        }
+    }
+}
+
+/// What happens during a generation.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'a> {
+    /// So many of the prompt's tokens have been processed.
+    Prefill {
+        /// Done, of this prompt.
+        done: usize,
+        /// In all.
+        total: usize,
+    },
+    /// New text: whole characters. May be empty for a token that only begins one.
+    Text {
+        /// The token that was drawn.
+        token: u32,
+        /// The text that became certain with it.
+        text: &'a str,
+    },
+}
+
+/// Why a generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model ended its text.
+    EndOfText,
+    /// A stop string was met.
+    StopString,
+    /// `max_tokens` was reached.
+    MaxTokens,
+    /// The context is full.
+    ContextFull,
+    /// The caller asked to end.
+    Cancelled,
+}
+
+/// A finished generation.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// Tokens drawn, an end-of-generation token included.
+    pub tokens: Vec<u32>,
+    /// Why it ended.
+    pub finish: Finish,
+    /// Counts and times.
+    pub stats: GenerationStats,
+}
+
+/// Counts and times of a generation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GenerationStats {
+    /// Tokens of the prompt, those found in the session included.
+    pub prompt_tokens: usize,
+    /// Of these, tokens that the session already held.
+    pub reused_tokens: usize,
+    /// Tokens drawn.
+    pub generated_tokens: usize,
+    /// From the call to the first token drawn.
+    pub prefill_time: Duration,
+    /// From the first token drawn to the last.
+    pub decode_time: Duration,
+}
+
+impl GenerationStats {
+    /// Prompt tokens that were processed, per second.
+    pub fn prefill_tokens_per_s(&self) -> f64 {
+        per_second(self.prompt_tokens - self.reused_tokens, self.prefill_time)
+    }
+
+    /// Decode steps per second: the first token belongs to the prompt.
+    pub fn decode_tokens_per_s(&self) -> f64 {
+        per_second(self.generated_tokens.saturating_sub(1), self.decode_time)
+    }
+}
+
+fn per_second(count: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
+}
+
+/// A loaded model. Owned and driven by one thread.
+pub struct Engine {
+    gguf: Gguf,
+    model: Model,
+    store: Box<dyn ExpertStore>,
+    ctx: Ctx,
+    scratch: Scratch,
+    moved: RoutingMoved,
+    options: EngineOptions,
+    context: usize,
+    tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
+    notes: Vec<String>,
+}
+
+impl Engine {
+    /// Loads the model at `path` (the first file of a split set).
+    ///
+    /// # Errors
+    /// If the file is damaged or unsupported, or does not fit the budget.
+    pub fn load(path: &Path, options: EngineOptions) -> Result<Engine, EngineError> {
+        let Loaded { gguf, model, store, context, notes } = load::load(path, &options)?;
+        let ctx = Ctx::new(options.threads.unwrap_or_else(load::default_threads));
+        let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
+        Ok(Engine {
+            gguf,
+            model,
+            store,
+            ctx,
+            scratch: Scratch::default(),
+            moved: RoutingMoved::default(),
+            options,
+            context,
+            tokenizer,
+            notes,
+        })
+    }
+
+    /// The file's metadata and tensor directory.
+    pub fn gguf(&self) -> &Gguf {
+        &self.gguf
+    }
+
+    /// Size of the vocabulary.
+    pub fn n_vocab(&self) -> usize {
+        self.model.n_vocab()
+    }
+
+    /// Tokens that a session has room for.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Threads that compute.
+    pub fn threads(&self) -> usize {
+        self.ctx.threads()
+    }
+
+    /// What a user should know about this file and how it was loaded.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Installs the function that sees intermediate values; see [`esker_ops::ProbeFn`].
+    pub fn set_probe(&self, probe: Option<esker_ops::ProbeFn>) {
+        self.ctx.set_probe(probe);
+    }
+
+    /// The tokenizer of the file.
+    ///
+    /// # Errors
+    /// If the file has none that can be used: token ids still work.
+    pub fn tokenizer(&self) -> Result<Rc<Tokenizer>, EngineError> {
+        self.tokenizer.as_ref().cloned().map_err(|e| EngineError::Vocabulary { cause: e.to_string() })
+    }
+
+    /// An empty session.
+    pub fn new_session(&self) -> Session {
+        let options = StateOptions { capacity: self.context, kv_type: self.options.kv_type };
+        Session { state: self.model.new_state(options), tokens: Vec::new(), broken: false }
+    }
+
+    /// Feeds `tokens` in one pass and returns the logits asked for.
+    ///
+    /// # Errors
+    /// If a token is not in the vocabulary, the context is full, or weights cannot be read.
+    pub fn forward(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        output: Output,
+    ) -> Result<Option<Rows>, EngineError> {
+        if session.broken {
+            return Err(EngineError::BrokenSession);
+        }
+        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= self.model.n_vocab()) {
+            return Err(EngineError::TokenRange { token, n_vocab: self.model.n_vocab() });
+        }
+        let (used, capacity) = (session.tokens.len(), session.capacity());
+        if used + tokens.len() > capacity {
+            return Err(EngineError::ContextFull { used, more: tokens.len(), capacity });
+        }
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        session.broken = true;
+        let mut pass =
+            Pass::new(&self.ctx, &mut *self.store, &mut self.scratch, &mut self.moved, tokens.len());
+        let logits = self.model.forward(&mut pass, tokens, &mut session.state, output)?;
+        session.tokens.extend_from_slice(tokens);
+        session.broken = false;
+        Ok(logits)
+    }
+
+    /// Feeds a prompt in chunks and returns the last token's logits, `[1, n_vocab]`; `None` if `tokens` is empty or
+    /// `progress` (called with the tokens done so far) breaks. Scratch memory of the prompt is released at the end.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward); the whole prompt is checked before any of it is processed.
+    pub fn prefill(
+        &mut self,
+        session: &mut Session,
+        tokens: &[u32],
+        mut progress: impl FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<Option<Rows>, EngineError> {
+        let (used, capacity) = (session.tokens.len(), session.capacity());
+        if used + tokens.len() > capacity {
+            return Err(EngineError::ContextFull { used, more: tokens.len(), capacity });
+        }
+        let mut logits = None;
+        let mut done = 0;
+        for chunk in tokens.chunks(self.options.chunk.max(1)) {
+            let last = done + chunk.len() == tokens.len();
+            logits = self.forward(session, chunk, if last { Output::Last } else { Output::None })?;
+            done += chunk.len();
+            if progress(done).is_break() {
+                logits = None;
+                break;
+            }
+        }
+        if tokens.len() > 1 {
+            self.ctx.trim_scratch();
+        }
+        Ok(logits)
+    }
+
+    /// Makes the session hold a prefix of `tokens` as long as possible and shorter than `tokens`; returns its length.
+    fn reuse_prefix(&self, session: &mut Session, tokens: &[u32]) -> usize {
+        let same = session.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
+        // The last token is always fed, since its logits are wanted.
+        let keep = same.min(tokens.len().saturating_sub(1));
+        if keep < session.tokens.len() || session.broken {
+            // States that are functions of the whole prefix cannot be cut back.
+            let kept = if session.broken { false } else { session.state.truncate(keep) };
+            if kept {
+                session.tokens.truncate(keep);
+            } else {
+                *session = self.new_session();
+            }
+        }
+        session.tokens.len()
+    }
+
+    /// Makes the session hold `prompt` and draws tokens until one of `options`' limits, or until `on_event` breaks.
+    ///
+    /// Whatever beginning of `prompt` the session already holds is not computed again.
+    ///
+    /// # Errors
+    /// If the prompt is empty, does not fit, or weights cannot be read.
+    pub fn generate(
+        &mut self,
+        session: &mut Session,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Generation, EngineError> {
+        let mut sampler = Sampler::new(options.sampling.clone(), self.model.n_vocab())?;
+        let started = Instant::now();
+        if prompt.is_empty() {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if prompt.len() >= self.context {
+            return Err(EngineError::ContextFull { used: 0, more: prompt.len() + 1, capacity: self.context });
+        }
+        let reused = self.reuse_prefix(session, prompt);
+        let total = prompt.len() - reused;
+        let mut logits =
+            self.prefill(session, &prompt[reused..], |done| on_event(Event::Prefill { done, total }))?;
+
+        let mut stats = GenerationStats {
+            prompt_tokens: prompt.len(),
+            reused_tokens: reused,
+            ..GenerationStats::default()
+        };
+        let mut tokens = Vec::new();
+        let mut stops = StopScanner::new(&options.stop);
+        let tokenizer = self.tokenizer()?;
+        let mut text = tokenizer.stream();
+        if options.show_special {
+            text = text.with_special();
+        }
+        let mut first_drawn = None;
+        let mut finish = Finish::Cancelled;
+        while let Some(row) = logits.take() {
+            if options.max_tokens.is_some_and(|max| tokens.len() >= max) {
+                finish = Finish::MaxTokens;
+                break;
+            }
+            let token = sampler.sample(row.row(0), &session.tokens);
+            drop(row);
+            tokens.push(token);
+            if first_drawn.is_none() {
+                first_drawn = Some(Instant::now());
+                stats.prefill_time = started.elapsed();
+            }
+            if !options.ignore_eos && tokenizer.is_end_of_generation(token) {
+                finish = Finish::EndOfText;
+                break;
+            }
+            let piece = text.push(token);
+            let (shown, stopped) = stops.push(&piece);
+            let cancelled = on_event(Event::Text { token, text: &shown }).is_break();
+            if stopped {
+                finish = Finish::StopString;
+                break;
+            }
+            if cancelled {
+                break;
+            }
+            if session.tokens.len() == session.capacity() {
+                finish = Finish::ContextFull;
+                break;
+            }
+            logits = self.forward(session, &[token], Output::Last)?;
+        }
+        if finish != Finish::StopString {
+            let mut rest = stops.push(&text.finish()).0;
+            rest.push_str(&stops.finish());
+            if !rest.is_empty() {
+                // The generation is over: nothing is left to cancel.
+                let _ = on_event(Event::Text { token: tokens.last().copied().unwrap_or(0), text: &rest });
+            }
+        }
+        stats.decode_time = first_drawn.map_or(Duration::ZERO, |first| first.elapsed());
+        stats.generated_tokens = tokens.len();
+        Ok(Generation { tokens, finish, stats })
+    }
+}

@@ -1,0 +1,138 @@
+//! OLMoE. Sources: arXiv:2409.02060; transformers `modeling_olmoe.py`; GGUF arch `olmoe`.
+//!
+//! Every layer is routed (softmax over all experts, top-k, not renormalised). Queries and keys are normed over their full
+//! width, all heads together, before RoPE. No biases, no shared expert.
+
+use crate::blocks::attention::Heads;
+use crate::blocks::moe::{Gating, moe};
+use crate::layers::{attention_state, attention_state_bytes, predict_routes, rope_spec, trunk_layers};
+use crate::pass::{Output, Pass, output_rows};
+use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
+use crate::store::{StoreError, TableId};
+use crate::tensors::{LoadError, Tensors};
+use esker_ops::{
+    Ctx, KvCache, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, attend,
+    matmul, matmul_many, rms_norm, rope_heads,
+};
+
+struct Hparams {
+    heads: Heads,
+    eps: f32,
+    rope: RopeSpec,
+    gating: Gating,
+}
+
+/// A matrix is `[n_out, n_in]`.
+struct Layer {
+    attn_norm: Vector,    // [n_embd]
+    attn_q: Matrix,       // [n_head * head_dim, n_embd]
+    attn_k: Matrix,       // [n_head_kv * head_dim, n_embd]
+    attn_v: Matrix,       // [n_head_kv * head_dim, n_embd]
+    attn_q_norm: Vector,  // [n_head * head_dim]
+    attn_k_norm: Vector,  // [n_head_kv * head_dim]
+    attn_output: Matrix,  // [n_embd, n_head * head_dim]
+    ffn_norm: Vector,     // [n_embd]
+    ffn_gate_inp: Matrix, // [n_expert, n_embd], the router
+}
+
+/// The model's weights; routed experts and tables are in the store.
+pub struct Olmoe {
+    hp: Hparams,
+    token_embd: TableId, // [n_vocab, n_embd]
+    layers: Vec<Layer>,
+    output_norm: Vector, // [n_embd]
+    output: Matrix,      // [n_vocab, n_embd]
+}
+
+impl Olmoe {
+    /// Reads everything but the routed experts and the tables. Returns the model and its number of layers.
+    pub fn load(t: &mut Tensors<'_>, notes: &mut Vec<String>) -> Result<(Olmoe, usize), LoadError> {
+        let n_layer = trunk_layers(t, notes)?;
+        let n_embd = t.count("embedding_length")?;
+        let n_vocab = t.n_vocab()?;
+        let heads = Heads::load(t, n_layer, n_embd)?;
+        let n_expert = t.count("expert_count")?;
+        let n_ff = match t.opt_count("expert_feed_forward_length")? {
+            Some(_) => t.uniform_count("expert_feed_forward_length", n_layer)?,
+            None => t.uniform_count("feed_forward_length", n_layer)?,
+        };
+        let hp = Hparams {
+            heads,
+            eps: t.f32("attention.layer_norm_rms_epsilon")?,
+            rope: rope_spec(t, heads.head_dim, RopeStyle::HalfSplit)?,
+            gating: Gating::load(t, n_expert, false)?,
+        };
+        let token_embd = t.table("token_embd.weight", n_vocab, n_embd)?;
+        let mut layers = Vec::with_capacity(n_layer);
+        for il in 0..n_layer {
+            t.experts(il, n_expert, hp.gating.n_expert_used, n_ff, n_embd)?;
+            let name = |part: &str| format!("blk.{il}.{part}.weight");
+            layers.push(Layer {
+                attn_norm: t.vector(&name("attn_norm"), &[n_embd])?,
+                attn_q: t.matrix(&name("attn_q"), heads.q_dim(), n_embd)?,
+                attn_k: t.matrix(&name("attn_k"), heads.kv_dim(), n_embd)?,
+                attn_v: t.matrix(&name("attn_v"), heads.kv_dim(), n_embd)?,
+                attn_q_norm: t.vector(&name("attn_q_norm"), &[heads.q_dim()])?,
+                attn_k_norm: t.vector(&name("attn_k_norm"), &[heads.kv_dim()])?,
+                attn_output: t.matrix(&name("attn_output"), n_embd, heads.q_dim())?,
+                ffn_norm: t.vector(&name("ffn_norm"), &[n_embd])?,
+                ffn_gate_inp: t.matrix(&name("ffn_gate_inp"), n_expert, n_embd)?,
+            });
+        }
+        let output_norm = t.vector("output_norm.weight", &[n_embd])?;
+        let output = t.output_head(n_vocab, n_embd)?;
+        Ok((Olmoe { hp, token_embd, layers, output_norm, output }, n_layer))
+    }
+
+    /// A fresh sequence.
+    pub fn new_state(&self, options: StateOptions) -> SequenceState {
+        SequenceState::new(options, self.layers.iter().map(|_| attention_state(self.hp.heads, options)))
+    }
+
+    /// Memory of a sequence.
+    pub fn state_bytes(&self, kv_type: KvType) -> StateBytes {
+        attention_state_bytes(self.hp.heads, kv_type, self.layers.len())
+    }
+
+    /// Runs `tokens` at positions `state.n_past..`.
+    pub fn forward(
+        &self,
+        pass: &mut Pass<'_>,
+        tokens: &[u32],
+        state: &mut SequenceState,
+        output: Output,
+    ) -> Result<Option<Rows>, StoreError> {
+        let (ctx, hp) = (pass.ctx, &self.hp);
+        let angles = RopeAngles::new(ctx, &hp.rope, state.n_past..state.n_past + tokens.len());
+        let mut x = pass.embed(self.token_embd, tokens)?; // [n_tokens, n_embd]
+        for (il, layer) in self.layers.iter().enumerate() {
+            let LayerState::Attention { kv, .. } = &mut state.layers[il] else {
+                unreachable!("made by new_state")
+            };
+            let normed = rms_norm(ctx, &x, &layer.attn_norm, hp.eps);
+            add(ctx, &mut x, &self.attention(ctx, layer, &normed, &angles, kv));
+            let normed = rms_norm(ctx, &x, &layer.ffn_norm, hp.eps);
+            let next = self.layers.get(il + 1).map(|next| (&next.ffn_norm, &next.ffn_gate_inp));
+            let y = moe(pass, il, &normed, &layer.ffn_gate_inp, hp.gating, |pass| {
+                predict_routes(pass, il + 1, &x, next, hp.eps);
+                None
+            })?;
+            add(ctx, &mut x, &y);
+            ctx.probe("l_out", il, &x);
+        }
+        state.n_past += tokens.len();
+        let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
+        Ok(Some(matmul(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
+    }
+
+    fn attention(&self, ctx: &Ctx, layer: &Layer, x: &Rows, angles: &RopeAngles, kv: &mut KvCache) -> Rows {
+        let hp = &self.hp;
+        let [q, k, v] = matmul_many(ctx, [&layer.attn_q, &layer.attn_k, &layer.attn_v], x);
+        let mut q = rms_norm(ctx, &q, &layer.attn_q_norm, hp.eps);
+        let mut k = rms_norm(ctx, &k, &layer.attn_k_norm, hp.eps);
+        rope_heads(ctx, &mut q, hp.heads.head_dim, angles);
+        rope_heads(ctx, &mut k, hp.heads.head_dim, angles);
+        kv.push(ctx, &k, &v);
+        matmul(ctx, &layer.attn_output, &attend(ctx, &q, kv, hp.heads.scale(), &Selection::causal()))
+    }
+}
