@@ -1,10 +1,10 @@
 //! Causal depthwise convolution over time, with the rows it still needs carried from call to call.
 
-use super::isa::{Isa, multiversion};
 use super::math;
-use super::split::Disjoint;
+use super::multiversion::{current, multiversion};
 use super::vector::Vector;
 use crate::Pool;
+use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
 
 /// The most taps a kernel may have.
@@ -41,7 +41,7 @@ pub fn causal_conv(
     );
     assert_eq!(history.len(), (taps - 1) * dilation * ch, "the history has (taps - 1) * dilation rows");
     assert_eq!(kernel.len(), ch * taps, "the kernel has {taps} taps for each channel");
-    let isa = Isa::current();
+    let isa = current();
     let n_tokens = x.len() / ch;
     let rows = Rows {
         x,

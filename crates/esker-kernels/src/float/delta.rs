@@ -1,11 +1,12 @@
 //! Gated DeltaNet as a recurrence over tokens, in prefill too, so that its bits do not depend on how a sequence is
 //! cut. Source: arXiv:2412.06464.
 
-use super::isa::{Isa, multiversion};
 use super::math;
-use super::split::{Disjoint, GRAIN_EXP, for_rows};
+use super::multiversion::{current, multiversion};
+use super::split::{GRAIN_EXP, for_rows};
 use super::vector::{Vector, zip_map};
 use crate::Pool;
+use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
 
 /// Rows of a wider matrix: row `t` is `data[t * stride..][..width]`, the width given by the operation's shape.
@@ -100,7 +101,7 @@ pub fn delta_net<'a>(
     let q = q.into().checked("q", n_tokens, n_k * d);
     let k = k.into().checked("k", n_tokens, n_k * d);
     let v = v.into().checked("v", n_tokens, n_v * d);
-    let isa = Isa::current();
+    let isa = current();
     let (state, out) = (Disjoint::new(state), Disjoint::new(out));
     let groups = d.div_ceil(GROUP);
     pool.run(n_v * groups, (GRAIN_EXP / (GROUP * d * n_tokens.max(1))).max(1), &|range| {
@@ -131,7 +132,7 @@ pub fn softplus_decay(pool: &Pool, alpha: &mut [f32], dt_bias: &[f32], a: &[f32]
         n > 0 && dt_bias.len() == n && alpha.len().is_multiple_of(n),
         "alpha is [T, n_v], dt_bias and a [n_v]"
     );
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, alpha, n, GRAIN_EXP, |_, alpha| {
         for alpha in alpha.chunks_exact_mut(n) {
             decay_row(isa, alpha, dt_bias, a);

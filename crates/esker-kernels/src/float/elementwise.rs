@@ -1,11 +1,12 @@
 //! Sums, products and activations, element by element.
 
-use super::isa::{Isa, multiversion};
 use super::math;
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
-use super::split::{Disjoint, GRAIN_EXP, GRAIN_MOVE, for_elements, for_rows};
+use super::split::{GRAIN_EXP, GRAIN_MOVE, for_elements, for_rows};
 use super::vector::{Array, Vector, map, map_two, zip_map};
 use crate::Pool;
+use crate::disjoint::Disjoint;
 
 /// `y += x`.
 ///
@@ -13,7 +14,7 @@ use crate::Pool;
 /// If the lengths differ.
 pub fn add_in_place(pool: &Pool, y: &mut [f32], x: &[f32]) {
     assert_eq!(y.len(), x.len(), "both sides of a sum have one length");
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, y, GRAIN_MOVE, |first, y| add(isa, y, &x[first..][..y.len()]));
 }
 
@@ -25,7 +26,7 @@ pub fn add_scaled_rows(pool: &Pool, y: &mut [f32], x: &[f32], w: &[f32], n: usiz
     check_rows(y.len(), n);
     assert_eq!(y.len(), x.len(), "both sides of a sum have one shape");
     assert_eq!(w.len(), y.len() / n, "one weight for each row");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, y, n, GRAIN_MOVE, |first, y| {
         let rows = y.len() / n;
         add_scaled(isa, y, &x[first * n..][..rows * n], &w[first..][..rows], n);
@@ -38,7 +39,7 @@ pub fn add_scaled_rows(pool: &Pool, y: &mut [f32], x: &[f32], w: &[f32], n: usiz
 /// If the lengths differ.
 pub fn silu_mul(pool: &Pool, gate: &[f32], up: &[f32], out: &mut [f32]) {
     assert!(gate.len() == up.len() && up.len() == out.len(), "gate, up and output have one length");
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, out, GRAIN_EXP, |first, out| {
         silu_mul_part(isa, &gate[first..][..out.len()], &up[first..][..out.len()], out);
     });
@@ -50,7 +51,7 @@ pub fn silu_mul(pool: &Pool, gate: &[f32], up: &[f32], out: &mut [f32]) {
 /// If the lengths differ.
 pub fn sigmoid_mul_in_place(pool: &Pool, y: &mut [f32], gate: &[f32]) {
     assert_eq!(y.len(), gate.len(), "values and gate have one length");
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, y, GRAIN_EXP, |first, y| sigmoid_gate(isa, y, &gate[first..][..y.len()]));
 }
 
@@ -60,19 +61,19 @@ pub fn sigmoid_mul_in_place(pool: &Pool, y: &mut [f32], gate: &[f32]) {
 /// If the lengths differ.
 pub fn silu_mul_in_place(pool: &Pool, y: &mut [f32], gate: &[f32]) {
     assert_eq!(y.len(), gate.len(), "values and gate have one length");
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, y, GRAIN_EXP, |first, y| silu_gate(isa, y, &gate[first..][..y.len()]));
 }
 
 /// `x <- silu(scale * x)`.
 pub fn silu_scaled_in_place(pool: &Pool, x: &mut [f32], scale: f32) {
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, x, GRAIN_EXP, |_, x| silu_scaled(isa, x, scale));
 }
 
 /// `x <- scale_out * sigmoid(scale_in * x)`.
 pub fn sigmoid_scaled_in_place(pool: &Pool, x: &mut [f32], scale_in: f32, scale_out: f32) {
-    let isa = Isa::current();
+    let isa = current();
     for_elements(pool, x, GRAIN_EXP, |_, x| sigmoid_scaled(isa, x, scale_in, scale_out));
 }
 
@@ -121,7 +122,7 @@ pub fn weighted_sum_rows(pool: &Pool, expert_out: &[f32], weights: &[f32], out: 
     }
     assert!(weights.len().is_multiple_of(n_tokens), "the same number of rows for each token");
     let k = weights.len() / n_tokens;
-    let isa = Isa::current();
+    let isa = current();
     // Columns are split too: a single decoded token must use all threads.
     const COLUMNS: usize = 256;
     let pieces = n.div_ceil(COLUMNS);

@@ -47,9 +47,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn widening_equals_the_half_crate_on_all_bits() {
+    fn widening_equals_the_format_on_all_bits() {
         for h in 0..=u16::MAX {
-            assert_eq!(f16_to_f32(h).to_bits(), half::f16::from_bits(h).to_f32().to_bits(), "{h:#06x}");
+            let (exponent, mantissa) = (i32::from(h >> 10 & 0x1f), f64::from(h & 0x3ff));
+            let magnitude = match exponent {
+                0 => mantissa * 2f64.powi(-24),
+                31 if mantissa == 0.0 => f64::INFINITY,
+                31 => f64::NAN,
+                _ => (1024.0 + mantissa) * 2f64.powi(exponent - 25),
+            };
+            let x = f16_to_f32(h);
+            assert_eq!(x.is_sign_negative(), h & 0x8000 != 0, "{h:#06x}");
+            if magnitude.is_nan() {
+                assert_eq!(x.to_bits() & 0x7fff_ffff, 0x7fc0_0000 | u32::from(h & 0x3ff) << 13, "{h:#06x}");
+            } else {
+                assert_eq!(f64::from(x.abs()), magnitude, "{h:#06x}");
+            }
         }
     }
 

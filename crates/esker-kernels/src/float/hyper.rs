@@ -1,6 +1,6 @@
 //! Hyper-connections: several residual streams, mixed into one sublayer input and fed from its output.
 
-use super::isa::{Isa, multiversion};
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
 use super::split::{GRAIN_MOVE, for_rows};
 use super::vector::{Vector, zip_map};
@@ -17,7 +17,7 @@ pub fn hc_mix_mean(pool: &Pool, x: &[f32], gate: &[f32], hc: usize, n: usize, ou
     check_rows(x.len(), hc * n);
     assert_eq!(x.len(), gate.len(), "one gate for each value");
     assert_eq!(out.len() * hc, x.len(), "the output has one row for the streams of a token");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, out, n, GRAIN_MOVE / 4, |first, out| {
         for (r, out) in out.chunks_exact_mut(n).enumerate() {
             let start = (first + r) * hc * n;
@@ -36,7 +36,7 @@ pub fn hc_combine(pool: &Pool, r: &mut [f32], y: &[f32], w: &[f32], hc: usize, n
     check_rows(r.len(), hc * n);
     assert_eq!(y.len() * hc, r.len(), "one row of output for the streams of a token");
     assert_eq!(w.len() * n, r.len(), "one weight for each stream");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, r, n, GRAIN_MOVE, |first, r| {
         for (i, r) in r.chunks_exact_mut(n).enumerate() {
             let stream = first + i;

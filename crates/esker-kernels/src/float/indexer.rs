@@ -1,11 +1,12 @@
 //! Block-sparse attention's indexer: pooled block keys and block scores. `select_blocks` chooses among them.
 
-use super::isa::{Isa, multiversion};
 use super::kv::{Element, Kv};
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
-use super::split::{Disjoint, GRAIN_MOVE, for_rows};
+use super::split::{GRAIN_MOVE, for_rows};
 use super::vector::Vector;
 use crate::Pool;
+use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
 
 /// Block keys before norm and rope: `out[b, :]` = mean of the raw keys of tokens `b r .. b r + r`, summed in order.
@@ -18,7 +19,7 @@ pub fn pool_blocks(pool: &Pool, keys: Kv<'_>, r: usize, d: usize, out: &mut [f32
     check_rows(out.len(), d);
     assert!(r > 0, "a block has at least one token");
     assert_eq!(keys.len(), out.len() * r, "the keys are whole blocks of {r} rows");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, out, d, GRAIN_MOVE / r, |first, out| {
         let range = first * r * d..(first * d + out.len()) * r;
         match keys {
@@ -41,7 +42,7 @@ pub fn indexer_scores(pool: &Pool, iq: &[f32], keys: Kv<'_>, n_heads: usize, d: 
     let n_blocks = keys.len() / d;
     let n_tokens = iq.len() / (n_heads * d);
     assert_eq!(scores.len(), n_tokens * n_blocks, "one score for each token and block");
-    let isa = Isa::current();
+    let isa = current();
     // A task takes some blocks for all tokens, so that its keys stay in cache.
     const BLOCKS: usize = 64;
     let scores = Disjoint::new(scores);

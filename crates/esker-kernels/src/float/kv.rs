@@ -1,10 +1,11 @@
 //! The stored type of keys and values, and writing rows into it.
 
-use super::isa::{Isa, multiversion};
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
-use super::split::{Disjoint, GRAIN_MOVE};
+use super::split::GRAIN_MOVE;
 use super::vector::Vector;
 use crate::Pool;
+use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
 
 /// One layer's K or V (or indexer keys) to read, in the type they are stored in. Half precision is widened exactly.
@@ -78,7 +79,7 @@ pub fn kv_store(
         "positions {first_position}..{} are beyond the capacity of {capacity}",
         first_position + n_tokens
     );
-    let isa = Isa::current();
+    let isa = current();
     let grain = (GRAIN_MOVE / d).max(1);
     let place = |row: usize| {
         let (t, h) = (row / n_kv_head, row % n_kv_head);

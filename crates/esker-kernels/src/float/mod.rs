@@ -6,7 +6,7 @@
 //! Every result is a function of its inputs alone, bit for bit: reductions have the canonical order of
 //! [`crate::lanes`], and everything else is exactly rounded operations in a fixed sequence, exponentials included
 //! (`math`). An operation's body is written once over sixteen lanes (`vector`) and instantiated per instruction set
-//! (`isa`). Start reading at `norm`, the simplest.
+//! (`multiversion`). Start reading at `norm`, the simplest.
 
 mod attention;
 mod conv;
@@ -15,14 +15,16 @@ mod elementwise;
 mod half;
 mod hyper;
 mod indexer;
-mod isa;
 mod kv;
 mod math;
+mod multiversion;
 mod norm;
 mod rope;
 mod select;
 mod softmax;
 mod split;
+#[cfg(test)]
+mod tests;
 mod vector;
 
 pub use attention::{AttnScratch, AttnShape, BLOCK as ATTN_BLOCK, Visible, attend};
@@ -35,7 +37,6 @@ pub use elementwise::{
 pub use half::{f16_to_f32, f32_to_f16};
 pub use hyper::{hc_combine, hc_mix_mean};
 pub use indexer::{indexer_scores, pool_blocks};
-pub use isa::Isa;
 pub use kv::{Kv, KvMut, kv_store};
 pub use norm::{l2_norm_columns_in_place, l2_norm_in_place, rms_norm, rms_norm_in_place, row_dots};
 pub use rope::{RopeStyle, rope};

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::isa::{Isa, multiversion};
-use super::split::{Disjoint, GRAIN_MOVE, for_rows};
+use super::multiversion::{current, multiversion};
+use super::split::{GRAIN_MOVE, for_rows};
 use super::vector::{Vector, dot, map, map_two, zip_map};
 use crate::Pool;
+use crate::disjoint::Disjoint;
 
 /// RMS norm: `out = x / sqrt(mean(x²) + eps) * gamma`, row by row.
 ///
@@ -18,7 +19,7 @@ pub fn rms_norm(pool: &Pool, x: &[f32], gamma: &[f32], n: usize, eps: f32, out: 
     check_rows(x.len(), n);
     check_gamma(gamma.len(), n);
     assert_eq!(out.len(), x.len(), "a norm's output has the shape of its input");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, out, n, GRAIN_MOVE / 2, |first, out| {
         let x = &x[first * n..][..out.len()];
         rms_rows(isa, x, gamma, first, n, eps, out);
@@ -32,7 +33,7 @@ pub fn rms_norm(pool: &Pool, x: &[f32], gamma: &[f32], n: usize, eps: f32, out: 
 pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gamma: &[f32], n: usize, eps: f32) {
     check_rows(x.len(), n);
     check_gamma(gamma.len(), n);
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, x, n, GRAIN_MOVE / 2, |first, x| rms_rows_in_place(isa, x, gamma, first, n, eps));
 }
 
@@ -42,7 +43,7 @@ pub fn rms_norm_in_place(pool: &Pool, x: &mut [f32], gamma: &[f32], n: usize, ep
 /// If a length does not fit.
 pub fn l2_norm_in_place(pool: &Pool, x: &mut [f32], n: usize, eps: f32, scale: f32) {
     check_rows(x.len(), n);
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, x, n, GRAIN_MOVE / 2, |_, x| l2_rows(isa, x, n, eps, scale));
 }
 
@@ -63,7 +64,7 @@ pub fn l2_norm_columns_in_place(
     check_rows(x.len(), stride);
     assert!(columns.end <= stride, "columns must lie inside a row");
     check_rows(columns.len(), n);
-    let isa = Isa::current();
+    let isa = current();
     let n_tokens = x.len() / stride;
     let groups = columns.len() / n;
     let x = Disjoint::new(x);
@@ -86,7 +87,7 @@ pub fn row_dots(pool: &Pool, a: &[f32], b: &[f32], n: usize, out: &mut [f32]) {
     check_rows(a.len(), n);
     assert_eq!(a.len(), b.len(), "both sides of the dot products have one shape");
     assert_eq!(out.len(), a.len() / n, "one dot product for each row");
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, out, 1, (GRAIN_MOVE / 2 / n).max(1), |first, out| {
         dot_rows(isa, &a[first * n..][..out.len() * n], &b[first * n..][..out.len() * n], n, out);
     });

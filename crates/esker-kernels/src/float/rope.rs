@@ -1,6 +1,6 @@
 //! Rotary position embedding. Source: arXiv:2104.09864.
 
-use super::isa::{Isa, multiversion};
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
 use super::split::{GRAIN_MOVE, for_rows};
 use super::vector::Vector;
@@ -45,7 +45,7 @@ pub fn rope(
     if half == 0 {
         return;
     }
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, x, head_dim, GRAIN_MOVE / 2, |first, x| {
         for (r, x) in x.chunks_exact_mut(head_dim).enumerate() {
             let token = (first + r) / n_heads;

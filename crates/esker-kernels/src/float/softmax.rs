@@ -1,7 +1,7 @@
 //! Softmax of rows, and the log-sum-exp that evaluation needs in double precision.
 
-use super::isa::{Isa, multiversion};
 use super::math;
+use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
 use super::split::{GRAIN_EXP, for_rows};
 use super::vector::{Vector, map};
@@ -16,7 +16,7 @@ use crate::lanes::LANES;
 /// If `x` is not whole rows of `n`.
 pub fn softmax_rows(pool: &Pool, x: &mut [f32], n: usize) {
     check_rows(x.len(), n);
-    let isa = Isa::current();
+    let isa = current();
     for_rows(pool, x, n, GRAIN_EXP, |_, x| softmax_part(isa, x, n));
 }
 
@@ -29,9 +29,11 @@ pub fn log_sum_exp(row: &[f32]) -> f64 {
         max = if x > max { x } else { max };
     }
     let max = f64::from(max);
+    if row.iter().any(|x| x.is_nan()) {
+        return f64::NAN;
+    }
     if max.is_infinite() {
-        // NaN where a NaN is the only other content, +inf where the maximum is.
-        return if row.iter().any(|x| x.is_nan()) { f64::NAN } else { max };
+        return max;
     }
     let mut lanes = [0.0f64; LANES];
     for (i, &x) in row.iter().enumerate() {

@@ -1,46 +1,12 @@
 //! Splitting an output over the pool: each task gets elements that no other task touches.
 
-use std::marker::PhantomData;
-use std::ops::Range;
-
 use crate::Pool;
+use crate::disjoint::Disjoint;
 
 /// Elements that make a task worth handing to another thread when each costs about one load and one store.
 pub(super) const GRAIN_MOVE: usize = 16 * 1024;
 /// As [`GRAIN_MOVE`], when each element costs an exponential or a division.
 pub(super) const GRAIN_EXP: usize = 4 * 1024;
-
-/// A mutable slice that the tasks of one pool round share, each using its own part.
-pub(super) struct Disjoint<'a, T> {
-    start: *mut T,
-    len: usize,
-    _borrow: PhantomData<&'a mut [T]>,
-}
-
-// SAFETY: the parts handed out do not overlap (the contract of `part`), so this is a `&mut [T]` cut in pieces, and
-// those may go to other threads when T may.
-unsafe impl<T: Send> Sync for Disjoint<'_, T> {}
-
-impl<'a, T> Disjoint<'a, T> {
-    pub(super) fn new(all: &'a mut [T]) -> Self {
-        Self { start: all.as_mut_ptr(), len: all.len(), _borrow: PhantomData }
-    }
-
-    /// The elements of `range`.
-    ///
-    /// # Safety
-    /// While the result lives, no other part that overlaps `range` may be in use.
-    ///
-    /// # Panics
-    /// If `range` leaves the slice.
-    #[inline(always)]
-    #[expect(clippy::mut_from_ref, reason = "exclusiveness is the caller's contract")]
-    pub(super) unsafe fn part(&self, range: Range<usize>) -> &mut [T] {
-        assert!(range.start <= range.end && range.end <= self.len, "part of a shared slice out of bounds");
-        // SAFETY: in bounds, checked above; exclusive by the contract of this function.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
-    }
-}
 
 /// Calls `f(first_row, rows)` on consecutive rows of `out`, together covering it; a task has at least
 /// `grain` elements.

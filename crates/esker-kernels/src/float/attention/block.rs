@@ -1,9 +1,9 @@
 //! One block of positions for the query heads of one kv head: scores, exponentials, weighted sum of values.
 
 use super::{BLOCK, HEADS, Running};
-use crate::float::isa::multiversion;
 use crate::float::kv::{Element, Kv};
 use crate::float::math;
+use crate::float::multiversion::multiversion;
 use crate::float::softmax::{row_max, row_sum};
 use crate::float::vector::{Vector, map, zip_map};
 use crate::lanes::LANES;

@@ -12,17 +12,16 @@
 //! uses all threads; its partial result goes to [`AttnScratch`] and is merged in a second round.
 
 mod block;
-#[cfg(test)]
-mod tests;
 
 use std::ops::Range;
 
 use block::{Block, attend_block, merge_block, scale_rows};
 
-use super::isa::Isa;
 use super::kv::Kv;
-use super::split::Disjoint;
+use super::multiversion::current;
 use crate::Pool;
+use crate::disjoint::Disjoint;
+use crate::isa::Isa;
 
 /// Positions of one block of the canonical order.
 pub const BLOCK: usize = 256;
@@ -174,7 +173,7 @@ pub fn attend(
         return;
     }
     let n_blocks = (0..n_tokens).map(|t| visible.count(t).div_ceil(BLOCK)).max().unwrap_or(0);
-    let call = Call { isa: Isa::current(), q, k, v, shape, visible, n_tokens, n_blocks };
+    let call = Call { isa: current(), q, k, v, shape, visible, n_tokens, n_blocks };
     if n_blocks > 1 && n_tokens <= few_tokens(shape, pool.threads()) {
         attend_by_block(pool, &call, scratch, out);
     } else {
