@@ -174,6 +174,12 @@ impl From<&str> for Value {
     }
 }
 
+impl From<Array> for Value {
+    fn from(array: Array) -> Value {
+        Value::Array(array)
+    }
+}
+
 impl From<StringArray> for Value {
     fn from(strings: StringArray) -> Value {
         Value::Array(Array::Strings(strings))

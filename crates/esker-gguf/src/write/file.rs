@@ -91,7 +91,8 @@ impl GgufWriter {
 
     /// Puts the file on disk, then in the place of `path` (of a symbolic link: the link itself).
     /// # Errors
-    /// If data is missing, or the disk fails: then nothing has changed at `path`.
+    /// If data is missing, or the disk fails: then nothing has changed at `path`, unless it is only the directory
+    /// that could not be synced.
     pub fn finish(mut self) -> Result<(), WriteError> {
         if self.failed {
             return Err(WriteError::Failed { path: self.path });
@@ -184,4 +185,42 @@ fn pad(output: &mut impl Write, mut bytes: u64) -> io::Result<()> {
         bytes -= step;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_quant::GgmlType;
+
+    /// The temporary file is exchanged for one that is open for reading only: every write to it fails.
+    #[test]
+    fn after_a_failed_write_nothing_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        std::fs::write(&path, "before").unwrap();
+        let specs = vec![TensorSpec { name: "a".to_owned(), ty: GgmlType::I8, shape: vec![4] }];
+        let writer = || {
+            let mut writer = GgufWriter::new(&path, &Metadata::new(), specs.clone(), 32).unwrap();
+            let place = tempfile::Builder::new().tempfile_in(dir.path()).unwrap().into_temp_path();
+            let read_only = NamedTempFile::from_parts(File::open(&place).unwrap(), place);
+            writer.output = BufWriter::with_capacity(3, read_only);
+            writer
+        };
+        let failed = format!("`{}` cannot be finished: an earlier write failed", path.display());
+
+        let mut broken = writer();
+        let error = broken.write_tensor("a", &[0; 4]).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot write `{}`", path.display()));
+        assert_eq!(broken.write_tensor("a", &[0; 4]).unwrap_err().to_string(), failed);
+        assert_eq!(broken.finish().unwrap_err().to_string(), failed);
+
+        let mut late = writer();
+        late.output = BufWriter::with_capacity(1 << 10, late.output.into_inner().unwrap());
+        late.write_tensor("a", &[0; 4]).unwrap();
+        let error = late.finish().unwrap_err();
+        assert!(matches!(error, WriteError::Io { .. }), "what is buffered fails at the end: {error}");
+
+        assert_eq!(std::fs::read(&path).unwrap(), b"before");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "temporary files are gone");
+    }
 }

@@ -60,6 +60,8 @@ fn counts_have_limits() {
 fn keys_are_text_of_some_length_and_unique() {
     let start = || Raw::start(3, 0, 2);
     refused(start().string(b""), "the key of metadata entry 0 at byte 24 has 0 bytes, expected 1 to 65535");
+    let longest = Raw::start(3, 0, 1).key(&"k".repeat(65_535), U8).bytes(&[1]);
+    assert_eq!(parse(&longest).unwrap().metadata.len(), 1);
     refused(
         start().u64(1 << 40),
         "the key of metadata entry 0 at byte 24 has 1099511627776 bytes, expected 1 to 65535",

@@ -1,6 +1,6 @@
 //! Split sets on disk.
 
-use crate::common::message;
+use crate::common::{Raw, U32, message};
 use esker_gguf::{Gguf, GgufWriter, Metadata, OpenError, TensorSpec, WriteError};
 use esker_quant::GgmlType;
 use std::path::{Path, PathBuf};
@@ -205,4 +205,21 @@ fn a_part_is_written_only_under_its_name() {
     writer.finish().unwrap();
     let whole = Gguf::open(&merged).unwrap();
     assert_eq!((whole.files.len(), whole.tensors.len()), (1, 3));
+}
+
+#[test]
+fn a_set_holds_no_more_tensors_than_a_file_may() {
+    let set = Set::new();
+    for number in 1..4u16 {
+        // Built by hand: three parts of 100,000 tensors of one byte, without alignment.
+        let raw = Raw::start(3, 100_000, 4).key("general.alignment", U32).u32(1);
+        let raw = raw.key("split.no", U32).u32(u32::from(number - 1));
+        let raw = raw.key("split.count", U32).u32(3).key("split.tensors.count", U32).u32(300_000);
+        let raw = (0..100_000).fold(raw, |raw, i| raw.tensor(&format!("{number}.{i}"), &[1], 24, i));
+        std::fs::write(set.path(number.into()), raw.bytes(&[0; 100_000]).0).unwrap();
+    }
+    assert_eq!(
+        set.refused(),
+        "the parts up to `m-00003-of-00003.gguf` hold 300000 tensors, expected at most 262144"
+    );
 }
