@@ -12,30 +12,9 @@ const PIECE: usize = 512;
 /// Tokens that share a decoded piece.
 const TOKENS: usize = 16;
 
-/// The plain instance.
-pub(super) fn run_scalar(rows: &Rows<'_>) {
-    run(rows);
-}
-
-/// The AVX2 instance.
-///
-/// # Safety
-/// The CPU must have AVX2 and FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-pub(super) fn run_avx2(rows: &Rows<'_>) {
-    run(rows);
-}
-
-/// The AVX-512 instance.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
-pub(super) fn run_avx512(rows: &Rows<'_>) {
-    run(rows);
-}
-
+/// Computes all rows for all tokens; inlined, so that it is compiled for the caller's instruction set.
 #[inline(always)]
-fn run(rows: &Rows<'_>) {
+pub(super) fn run(rows: &Rows<'_>) {
     let block_bytes = rows.ty.block_bytes();
     let block_elems = rows.ty.block_elems();
     let mut piece = [0.0f32; PIECE];

@@ -10,7 +10,10 @@
 //! type's codes are, in those operations) and `drive` (the loops that join them).
 
 mod decoded;
+mod drive;
+mod kinds;
 mod scalar;
+mod simd;
 #[cfg(test)]
 mod tests;
 
@@ -112,8 +115,13 @@ pub(crate) fn matmul_with(isa: Isa, pool: &Pool, jobs: &mut [Job<'_>]) {
 
 /// Computes one range of rows.
 fn run_rows(isa: Isa, rows: &Rows<'_>) {
-    let _ = isa;
-    scalar::run(rows);
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => simd::avx512::run(simd::avx512::Avx512::detect().expect("is available"), rows),
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => simd::avx2::run(simd::avx2::Avx2::detect().expect("is available"), rows),
+        _ => scalar::run(rows),
+    }
 }
 
 /// A job's work in pieces of equal cost.

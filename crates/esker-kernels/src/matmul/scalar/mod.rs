@@ -21,7 +21,7 @@ use esker_quant::GgmlType;
 /// Computes all rows for all tokens.
 pub(super) fn run(rows: &Rows<'_>) {
     match act_format(rows.ty) {
-        ActFormat::F32 => decoded::run_scalar(rows),
+        ActFormat::F32 => decoded::run(rows),
         ActFormat::Q8x32 => each(rows, |row, t| dot32(rows.ty, row, rows.acts.row_q8x32(t))),
         ActFormat::Q8x256 => each(rows, |row, t| dot256(rows.ty, row, rows.acts.row_q8x256(t))),
     }

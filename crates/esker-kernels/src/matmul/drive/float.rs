@@ -1,0 +1,76 @@
+//! Products of float weights with f32 activations: four rows at a time, so that four or more chains of additions
+//! overlap.
+
+use super::super::Rows;
+use super::super::kinds::KindFloat;
+use super::super::simd::Simd;
+use crate::lanes::hsum16;
+use bytemuck::Zeroable;
+
+/// All rows for the tokens `token` to `token + N - 1`.
+#[inline(always)]
+pub(in crate::matmul) fn tile<S: Simd, K: KindFloat, const N: usize>(s: S, rows: &Rows<'_>, token: usize) {
+    let mut x = [rows.acts.row_f32(rows.act_row(token)); N];
+    for (i, x) in x.iter_mut().enumerate().skip(1) {
+        *x = rows.acts.row_f32(rows.act_row(token + i));
+    }
+    let fours = rows.n_rows / 4 * 4;
+    for r in (0..fours).step_by(4) {
+        some_rows::<S, K, N, 4>(s, rows, &x, token, r);
+    }
+    for r in fours..rows.n_rows {
+        some_rows::<S, K, N, 1>(s, rows, &x, token, r);
+    }
+}
+
+/// Rows `r` to `r + R - 1`.
+#[inline(always)]
+fn some_rows<S: Simd, K: KindFloat, const N: usize, const R: usize>(
+    s: S,
+    rows: &Rows<'_>,
+    x: &[&[f32]; N],
+    token: usize,
+    r: usize,
+) {
+    let mut w: [&[K::Element]; R] = [&[]; R];
+    for (i, w) in w.iter_mut().enumerate() {
+        *w = bytemuck::cast_slice(rows.row(r + i));
+    }
+    let n_full = rows.n_cols / 16;
+    let n_tail = rows.n_cols % 16;
+    let mut acc = [[s.zero(); N]; R];
+    {
+        // Lengths all equal, so that one check holds for every row and token.
+        let w = w.map(|w| &w.as_chunks::<16>().0[..n_full]);
+        let x = x.map(|x| &x.as_chunks::<16>().0[..n_full]);
+        for c in 0..n_full {
+            let mut x16 = [s.zero(); N];
+            for j in 0..N {
+                x16[j] = s.load(&x[j][c]);
+            }
+            for i in 0..R {
+                let w = K::load(s, &w[i][c]);
+                for j in 0..N {
+                    acc[i][j] = s.fma(w, x16[j], acc[i][j]);
+                }
+            }
+        }
+    }
+    if n_tail > 0 {
+        for i in 0..R {
+            let mut padded = [K::Element::zeroed(); 16];
+            padded[..n_tail].copy_from_slice(&w[i][n_full * 16..]);
+            let w = K::load(s, &padded);
+            for j in 0..N {
+                let mut padded = [0.0; 16];
+                padded[..n_tail].copy_from_slice(&x[j][n_full * 16..]);
+                acc[i][j] = s.fma_first(n_tail, w, s.load(&padded), acc[i][j]);
+            }
+        }
+    }
+    for i in 0..R {
+        for j in 0..N {
+            rows.put(token + j, r + i, hsum16(&s.store(acc[i][j])));
+        }
+    }
+}

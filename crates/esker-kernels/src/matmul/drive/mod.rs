@@ -1,0 +1,107 @@
+//! The loops: rows of a kind times tokens of activations, in the operations of an instruction set.
+//!
+//! A tile is `N` tokens: a block of weights is unpacked once and multiplied with all of them. Tokens are taken 4 (or
+//! 2, or 1) at a time, so that a tile's activations stay in the first-level cache while the rows pass. `N` changes no
+//! bit: every (row, token) has accumulators of its own.
+// Lane and token indices go over several arrays at once; iterators would hide that.
+#![allow(clippy::needless_range_loop)]
+
+mod blocks256;
+mod blocks32;
+mod float;
+
+pub(super) use blocks32::tile as tile32;
+pub(super) use blocks256::tile as tile256;
+pub(super) use float::tile as tile_float;
+
+/// Calls `$tile::<N>(token)` for tiles that cover all tokens.
+macro_rules! each_tile {
+    ($n_tokens:expr, |$token:ident, $n:ident| $tile:expr) => {{
+        let n_tokens = $n_tokens;
+        let mut $token = 0;
+        while n_tokens - $token >= 4 {
+            const $n: usize = 4;
+            $tile;
+            $token += 4;
+        }
+        if n_tokens - $token >= 2 {
+            const $n: usize = 2;
+            $tile;
+            $token += 2;
+        }
+        if n_tokens > $token {
+            const $n: usize = 1;
+            $tile;
+        }
+    }};
+}
+pub(super) use each_tile;
+
+/// Defines `run(s, rows)` for one instruction set: the loops of `drive`, compiled with its target features.
+macro_rules! kernels {
+    ($simd:ty, $features:literal) => {
+        use crate::matmul::kinds::{self, Kind32, Kind256, KindFloat};
+        use crate::matmul::{Rows, drive};
+        use esker_quant::GgmlType;
+
+        #[target_feature(enable = $features)]
+        fn tile32<K: Kind32, const N: usize>(s: $simd, rows: &Rows<'_>, token: usize) {
+            drive::tile32::<$simd, K, N>(s, rows, token);
+        }
+
+        #[target_feature(enable = $features)]
+        fn tile256<K: Kind256, const N: usize>(s: $simd, rows: &Rows<'_>, token: usize) {
+            drive::tile256::<$simd, K, N>(s, rows, token);
+        }
+
+        #[target_feature(enable = $features)]
+        fn tile_float<K: KindFloat, const N: usize>(s: $simd, rows: &Rows<'_>, token: usize) {
+            drive::tile_float::<$simd, K, N>(s, rows, token);
+        }
+
+        #[target_feature(enable = $features)]
+        fn decoded(_: $simd, rows: &Rows<'_>) {
+            crate::matmul::decoded::run(rows);
+        }
+
+        /// Computes all rows for all tokens.
+        pub(in crate::matmul) fn run(s: $simd, rows: &Rows<'_>) {
+            macro_rules! each {
+                ($tile:ident, $kind:ty) => {
+                    drive::each_tile!(rows.n_tokens(), |token, N| {
+                        // SAFETY: `s` is the proof that the target features are there.
+                        unsafe { $tile::<$kind, N>(s, rows, token) }
+                    })
+                };
+            }
+            match rows.ty {
+                GgmlType::F32 => each!(tile_float, kinds::F32),
+                GgmlType::F16 => each!(tile_float, kinds::F16),
+                GgmlType::BF16 => each!(tile_float, kinds::Bf16),
+                GgmlType::Q4_0 => each!(tile32, kinds::Q4_0),
+                GgmlType::Q4_1 => each!(tile32, kinds::Q4_1),
+                GgmlType::Q5_0 => each!(tile32, kinds::Q5_0),
+                GgmlType::Q5_1 => each!(tile32, kinds::Q5_1),
+                GgmlType::Q8_0 => each!(tile32, kinds::Q8_0),
+                GgmlType::Q2_0 => each!(tile32, kinds::Q2_0),
+                GgmlType::IQ4_NL => each!(tile32, kinds::Iq4Nl),
+                GgmlType::MXFP4 => each!(tile32, kinds::Mxfp4),
+                GgmlType::NVFP4 => each!(tile32, kinds::Nvfp4),
+                GgmlType::Q2_K => each!(tile256, kinds::Q2K),
+                GgmlType::Q3_K => each!(tile256, kinds::Q3K),
+                GgmlType::Q4_K => each!(tile256, kinds::Q4K),
+                GgmlType::Q5_K => each!(tile256, kinds::Q5K),
+                GgmlType::Q6_K => each!(tile256, kinds::Q6K),
+                GgmlType::IQ2_XXS => each!(tile256, kinds::Iq2Xxs),
+                GgmlType::IQ2_XS => each!(tile256, kinds::Iq2Xs),
+                GgmlType::IQ2_S => each!(tile256, kinds::Iq2S),
+                GgmlType::IQ3_XXS => each!(tile256, kinds::Iq3Xxs),
+                GgmlType::IQ3_S => each!(tile256, kinds::Iq3S),
+                GgmlType::IQ4_XS => each!(tile256, kinds::Iq4Xs),
+                // SAFETY: `s` is the proof that the target features are there.
+                _ => unsafe { decoded(s, rows) },
+            }
+        }
+    };
+}
+pub(super) use kernels;

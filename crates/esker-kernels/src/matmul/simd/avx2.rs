@@ -1,0 +1,420 @@
+//! AVX2: 64 bytes or 16 lanes are two registers, lower half first.
+//!
+//! Products of bytes: `vpmaddubsw` multiplies unsigned by signed and adds pairs in 16 bits, which cannot saturate
+//! here: the weight's sign is moved to the activation, so a pair is at most `2 · 128 · 127`. `vpmaddwd` multiplies by
+//! the scale (or one) and adds pairs again.
+
+use super::Simd;
+use crate::act::Line;
+use crate::isa::Isa;
+use std::arch::x86_64::*;
+
+/// The proof that [`Isa::Avx2`] is available.
+#[derive(Clone, Copy)]
+pub(in crate::matmul) struct Avx2(());
+
+impl Avx2 {
+    pub(in crate::matmul) fn detect() -> Option<Avx2> {
+        Isa::Avx2.is_available().then_some(Avx2(()))
+    }
+}
+
+/// Two registers of integers.
+type Two = [__m256i; 2];
+
+/// Intrinsics that need nothing but the instruction set.
+macro_rules! cpu {
+    ($($body:tt)*) => {
+        // SAFETY: `self` exists only where these instructions were detected; loads and stores go through references to
+        // arrays of the size they touch, and need no alignment.
+        unsafe { $($body)* }
+    };
+}
+
+/// The same operation on both registers.
+macro_rules! both {
+    ($($name:ident = $value:expr),+ => $body:expr) => {{
+        let low = { $(let $name = $value[0];)+ cpu! { $body } };
+        let high = { $(let $name = $value[1];)+ cpu! { $body } };
+        [low, high]
+    }};
+}
+
+/// Shift counts of 32-bit elements for quarters `a` and `b`.
+const fn counts(a: i32, b: i32) -> [i32; 8] {
+    [a, a, a, a, b, b, b, b]
+}
+
+/// For a byte shuffle of 16-bit scales: element `a` in the lower 128 bits, `b` in the upper.
+const fn picks(a: usize, b: usize) -> [u8; 32] {
+    let mut out = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        out[i] = (2 * (if i < 16 { a } else { b }) + i % 2) as u8;
+        i += 1;
+    }
+    out
+}
+
+/// 16 scales in memory, so that a load spreads one.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+pub(in crate::matmul) struct FloatScales([f32; 16]);
+
+#[inline(always)]
+fn array_256<T, const N: usize>(_: Avx2, values: &[T; N]) -> __m256i {
+    const { assert!(size_of::<[T; N]>() == 32) };
+    // SAFETY: 32 readable bytes; the instruction set is there, says the first argument.
+    unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+}
+
+impl Avx2 {
+    /// All bits of the bytes whose bit is set in `bits`.
+    #[inline(always)]
+    fn mask(self, bits: u64) -> Two {
+        const BYTE: [u8; 32] = {
+            let mut out = [0; 32];
+            let mut i = 0;
+            while i < 32 {
+                out[i] = (i / 8) as u8;
+                i += 1;
+            }
+            out
+        };
+        const BIT: [u8; 32] = {
+            let mut out = [0; 32];
+            let mut i = 0;
+            while i < 32 {
+                out[i] = 1 << (i % 8);
+                i += 1;
+            }
+            out
+        };
+        let (byte, bit) = (array_256(self, &BYTE), array_256(self, &BIT));
+        let halves = [bits as i32, (bits >> 32) as i32];
+        both!(half = halves => {
+            let v = _mm256_shuffle_epi8(_mm256_set1_epi32(half), byte);
+            _mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit)
+        })
+    }
+
+    #[inline(always)]
+    fn activations(self, x: &Line<i8, 64>) -> Two {
+        let (parts, _) = x.0.as_chunks::<32>();
+        [array_256(self, &parts[0]), array_256(self, &parts[1])]
+    }
+
+    #[inline(always)]
+    fn pairs(self, w: Two, x: Two) -> Two {
+        both!(w = w, x = x => _mm256_maddubs_epi16(w, x))
+    }
+}
+
+impl Simd for Avx2 {
+    type Bytes = Two;
+    type DotWeights = (Two, Two);
+    type ProductWeights = (Two, Two);
+    type Products = Two;
+    type Spread = Two;
+    type Scales = Two;
+    type Ints = Two;
+    type Floats = [__m256; 2];
+    type FloatScales = FloatScales;
+    type Floats4 = __m128;
+
+    #[inline(always)]
+    fn load64(self, bytes: &[u8; 64]) -> Two {
+        let (parts, _) = bytes.as_chunks::<32>();
+        [array_256(self, &parts[0]), array_256(self, &parts[1])]
+    }
+
+    #[inline(always)]
+    fn load32_and_32(self, a: &[u8; 32], b: &[u8; 32]) -> Two {
+        [array_256(self, a), array_256(self, b)]
+    }
+
+    #[inline(always)]
+    fn load32_twice(self, bytes: &[u8; 32]) -> Two {
+        [array_256(self, bytes); 2]
+    }
+
+    #[inline(always)]
+    fn load16_twice(self, a: &[u8; 16], b: &[u8; 16]) -> Two {
+        both!(part = [a, b] => _mm256_broadcastsi128_si256(_mm_loadu_si128(part.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn nibbles_by_8(self, bytes: &[u8; 32]) -> Two {
+        let v = array_256(self, bytes);
+        let v = cpu! { [_mm256_permute4x64_epi64::<0x50>(v), _mm256_permute4x64_epi64::<0xfa>(v)] };
+        both!(v = v => {
+            let v = _mm256_srlv_epi64(v, _mm256_setr_epi64x(0, 4, 0, 4));
+            _mm256_and_si256(v, _mm256_set1_epi8(15))
+        })
+    }
+
+    #[inline(always)]
+    fn expand_2_bits(self, bytes: &[u8; 16]) -> Two {
+        let (parts, _) = bytes.as_chunks::<8>();
+        both!(part = parts => {
+            // Bits 0..8 of each dword; two doublings put the pairs at bits 0, 8, 16 and 24.
+            let v = _mm256_cvtepu8_epi32(_mm_loadl_epi64(part.as_ptr().cast()));
+            let v = _mm256_or_si256(v, _mm256_slli_epi32::<6>(v));
+            let v = _mm256_or_si256(v, _mm256_slli_epi32::<12>(v));
+            _mm256_and_si256(v, _mm256_set1_epi8(3))
+        })
+    }
+
+    #[inline(always)]
+    fn gather_u64s(self, v: [u64; 8]) -> Two {
+        let [a, b, c, d, e, f, g, h] = v.map(|v| v as i64);
+        cpu! { [_mm256_setr_epi64x(a, b, c, d), _mm256_setr_epi64x(e, f, g, h)] }
+    }
+
+    #[inline(always)]
+    fn shift_right<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
+        self,
+        v: Two,
+        mask: u8,
+    ) -> Two {
+        let low = array_256(self, &const { counts(Q0, Q1) });
+        let high = array_256(self, &const { counts(Q2, Q3) });
+        let counts = [low, high];
+        both!(v = v, n = counts => _mm256_and_si256(_mm256_srlv_epi32(v, n), _mm256_set1_epi8(mask as i8)))
+    }
+
+    #[inline(always)]
+    fn shift_left<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(self, v: Two, mask: u8) -> Two {
+        let low = array_256(self, &const { counts(Q0, Q1) });
+        let high = array_256(self, &const { counts(Q2, Q3) });
+        let counts = [low, high];
+        both!(v = v, n = counts => _mm256_and_si256(_mm256_sllv_epi32(v, n), _mm256_set1_epi8(mask as i8)))
+    }
+
+    #[inline(always)]
+    fn or(self, a: Two, b: Two) -> Two {
+        both!(a = a, b = b => _mm256_or_si256(a, b))
+    }
+
+    #[inline(always)]
+    fn add_to_all(self, v: Two, value: i8) -> Two {
+        both!(v = v => _mm256_add_epi8(v, _mm256_set1_epi8(value)))
+    }
+
+    #[inline(always)]
+    fn add_where(self, v: Two, bits: u64, value: i8) -> Two {
+        both!(v = v, m = self.mask(bits) => {
+            _mm256_add_epi8(v, _mm256_and_si256(m, _mm256_set1_epi8(value)))
+        })
+    }
+
+    #[inline(always)]
+    fn add_where_set<const LOW: u8, const HIGH: u8>(self, v: Two, q: Two, value: i8) -> Two {
+        both!(v = v, q = q, bit = [LOW, HIGH] => {
+            let bit = _mm256_set1_epi8(bit as i8);
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(q, bit), bit);
+            _mm256_add_epi8(v, _mm256_and_si256(set, _mm256_set1_epi8(value)))
+        })
+    }
+
+    #[inline(always)]
+    fn negate_where(self, v: Two, bits: u64) -> Two {
+        both!(v = v, m = self.mask(bits) => _mm256_sub_epi8(_mm256_xor_si256(v, m), m))
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[i8; 16], v: Two) -> Two {
+        let table = cpu! { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
+        both!(v = v => _mm256_shuffle_epi8(table, v))
+    }
+
+    #[inline(always)]
+    fn dot_unsigned(self, w: Two, x: &Line<i8, 64>) -> Two {
+        let pairs = self.pairs(w, self.activations(x));
+        both!(pairs = pairs => _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+
+    #[inline(always)]
+    fn dot_weights(self, w: Two) -> (Two, Two) {
+        (both!(w = w => _mm256_abs_epi8(w)), w)
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, w: (Two, Two), x: &Line<i8, 64>, _: &Line<i32, 16>) -> Two {
+        let pairs = self.products_signed(w, x);
+        both!(pairs = pairs => _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    }
+
+    #[inline(always)]
+    fn products_unsigned(self, w: Two, x: &Line<i8, 64>) -> Two {
+        self.pairs(w, self.activations(x))
+    }
+
+    #[inline(always)]
+    fn product_weights(self, w: Two) -> (Two, Two) {
+        self.dot_weights(w)
+    }
+
+    #[inline(always)]
+    fn products_signed(self, (magnitude, w): (Two, Two), x: &Line<i8, 64>) -> Two {
+        let x = self.activations(x);
+        self.pairs(magnitude, both!(x = x, w = w => _mm256_sign_epi8(x, w)))
+    }
+
+    #[inline(always)]
+    fn scales(self, bytes: [u64; 2]) -> Two {
+        cpu! {
+            let words = _mm256_cvtepi8_epi16(_mm_set_epi64x(bytes[1] as i64, bytes[0] as i64));
+            // The first eight in both 128-bit lanes, then the others.
+            [_mm256_permute4x64_epi64::<0x44>(words), _mm256_permute4x64_epi64::<0xee>(words)]
+        }
+    }
+
+    #[inline(always)]
+    fn spread32<const G: usize>(self, scales: Two) -> Two {
+        let low = array_256(self, &const { picks(2 * G, 2 * G) });
+        let high = array_256(self, &const { picks(2 * G + 1, 2 * G + 1) });
+        let picks = [low, high];
+        both!(pick = picks => _mm256_shuffle_epi8(scales[0], pick))
+    }
+
+    #[inline(always)]
+    fn spread16<const G: usize>(self, scales: Two) -> Two {
+        let low = array_256(self, &const { picks(4 * G % 8, 4 * G % 8 + 1) });
+        let high = array_256(self, &const { picks(4 * G % 8 + 2, 4 * G % 8 + 3) });
+        let picks = [low, high];
+        both!(pick = picks => _mm256_shuffle_epi8(scales[G / 2], pick))
+    }
+
+    #[inline(always)]
+    fn add_scaled(self, acc: Two, products: Two, scales: Two) -> Two {
+        both!(acc = acc, p = products, s = scales => _mm256_add_epi32(acc, _mm256_madd_epi16(p, s)))
+    }
+
+    #[inline(always)]
+    fn zero_ints(self) -> Two {
+        cpu! { [_mm256_setzero_si256(); 2] }
+    }
+
+    #[inline(always)]
+    fn floats(self, v: Two) -> [__m256; 2] {
+        both!(v = v => _mm256_cvtepi32_ps(v))
+    }
+
+    #[inline(always)]
+    fn zero(self) -> [__m256; 2] {
+        cpu! { [_mm256_setzero_ps(); 2] }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> [__m256; 2] {
+        cpu! { [_mm256_set1_ps(value); 2] }
+    }
+
+    #[inline(always)]
+    fn load(self, values: &[f32; 16]) -> [__m256; 2] {
+        let (parts, _) = values.as_chunks::<8>();
+        both!(part = parts => _mm256_loadu_ps(part.as_ptr()))
+    }
+
+    #[inline(always)]
+    fn store(self, v: [__m256; 2]) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        let (parts, _) = out.as_chunks_mut::<8>();
+        cpu! {
+            _mm256_storeu_ps(parts[0].as_mut_ptr(), v[0]);
+            _mm256_storeu_ps(parts[1].as_mut_ptr(), v[1]);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn load_f16(self, bits: &[u16; 16]) -> [__m256; 2] {
+        let (parts, _) = bits.as_chunks::<8>();
+        both!(part = parts => _mm256_cvtph_ps(_mm_loadu_si128(part.as_ptr().cast())))
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, bits: &[u16; 16]) -> [__m256; 2] {
+        let (parts, _) = bits.as_chunks::<8>();
+        both!(part = parts => {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(part.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+
+    #[inline(always)]
+    fn mul(self, a: [__m256; 2], b: [__m256; 2]) -> [__m256; 2] {
+        both!(a = a, b = b => _mm256_mul_ps(a, b))
+    }
+
+    #[inline(always)]
+    fn fma(self, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        both!(a = a, b = b, c = c => _mm256_fmadd_ps(a, b, c))
+    }
+
+    #[inline(always)]
+    fn fma_first(self, n: usize, a: [__m256; 2], b: [__m256; 2], c: [__m256; 2]) -> [__m256; 2] {
+        let sum = self.fma(a, b, c);
+        let counts = [n as i32, n as i32 - 8];
+        both!(sum = sum, c = c, n = counts => {
+            let inside = _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+            _mm256_blendv_ps(c, sum, _mm256_castsi256_ps(inside))
+        })
+    }
+
+    #[inline(always)]
+    fn float_scales(self, v: [__m256; 2]) -> FloatScales {
+        FloatScales(self.store(v))
+    }
+
+    #[inline(always)]
+    fn spread_pair(self, scales: &FloatScales, p: usize) -> [__m256; 2] {
+        let (pairs, _) = scales.0.as_chunks::<2>();
+        both!(scale = pairs[p] => _mm256_set1_ps(scale))
+    }
+
+    #[inline(always)]
+    fn spread_four(self, scales: &FloatScales, p: usize) -> [__m256; 2] {
+        let [a, b, c, d] = scales.0.as_chunks::<4>().0[p];
+        both!(pair = [[a, b], [c, d]] => _mm256_set_m128(_mm_set1_ps(pair[1]), _mm_set1_ps(pair[0])))
+    }
+
+    #[inline(always)]
+    fn f16(self, bits: u16) -> f32 {
+        cpu! { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+
+    #[inline(always)]
+    fn zero4(self) -> __m128 {
+        cpu! { _mm_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn add_mins16(self, acc: __m128, d: f32, mins: [u64; 2], sums: &[i16; 16]) -> __m128 {
+        cpu! {
+            let mins = _mm256_cvtepu8_epi16(_mm_set_epi64x(mins[1] as i64, mins[0] as i64));
+            let pairs = _mm256_madd_epi16(mins, _mm256_loadu_si256(sums.as_ptr().cast()));
+            let sums = _mm_hadd_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            _mm_fmadd_ps(_mm_set1_ps(d), _mm_cvtepi32_ps(sums), acc)
+        }
+    }
+
+    #[inline(always)]
+    fn add_mins8(self, acc: __m128, d: f32, mins: u64, sums: &[i16; 8]) -> __m128 {
+        cpu! {
+            let mins = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(mins as i64));
+            let sums = _mm_madd_epi16(mins, _mm_loadu_si128(sums.as_ptr().cast()));
+            _mm_fmadd_ps(_mm_set1_ps(d), _mm_cvtepi32_ps(sums), acc)
+        }
+    }
+
+    #[inline(always)]
+    fn store4(self, v: __m128) -> [f32; 4] {
+        let mut out = [0.0; 4];
+        cpu! { _mm_storeu_ps(out.as_mut_ptr(), v) }
+        out
+    }
+}
+
+crate::matmul::drive::kernels!(Avx2, "avx2,fma,f16c");

@@ -1,0 +1,370 @@
+//! AVX-512: 64 bytes or 16 lanes are one register.
+//!
+//! Products of bytes. `vpdpbusd` multiplies unsigned by signed: signed weights become `w + 128`, and the accumulator
+//! starts at the activations' correction, `-128 Σ x`. With integer scales, `vpmaddubsw` gives 16-bit sums of two
+//! products (the weight's sign moved to the activation, so at most `2 · 127 · 127`: no saturation), and `vpdpwssd`
+//! multiplies by the scale and adds the pairs.
+
+use super::Simd;
+use crate::act::Line;
+use crate::isa::Isa;
+use std::arch::x86_64::*;
+
+/// The proof that [`Isa::Avx512`] is available.
+#[derive(Clone, Copy)]
+pub(in crate::matmul) struct Avx512(());
+
+impl Avx512 {
+    pub(in crate::matmul) fn detect() -> Option<Avx512> {
+        Isa::Avx512.is_available().then_some(Avx512(()))
+    }
+}
+
+/// Intrinsics that need nothing but the instruction set.
+macro_rules! cpu {
+    ($($body:tt)*) => {
+        // SAFETY: `self` exists only where these instructions were detected; loads and stores go through references to
+        // arrays of the size they touch, and need no alignment.
+        unsafe { $($body)* }
+    };
+}
+
+/// Shift counts of the 16-bit elements, by quarter.
+const fn counts(quarters: [i32; 4]) -> [i16; 32] {
+    let mut out = [0; 32];
+    let mut i = 0;
+    while i < 32 {
+        out[i] = quarters[i / 8] as i16;
+        i += 1;
+    }
+    out
+}
+
+/// Element indices: `first + i / run`.
+const fn runs<const N: usize>(first: usize, run: usize) -> [u16; N] {
+    let mut out = [0; N];
+    let mut i = 0;
+    while i < N {
+        out[i] = (first + i / run) as u16;
+        i += 1;
+    }
+    out
+}
+
+/// [`runs`] for each `p`, as 32-bit elements.
+const fn lane_runs<const P: usize>(step: usize, run: usize) -> [[i32; 16]; P] {
+    let mut out = [[0; 16]; P];
+    let mut p = 0;
+    while p < P {
+        let mut i = 0;
+        while i < 16 {
+            out[p][i] = (p * step + i / run) as i32;
+            i += 1;
+        }
+        p += 1;
+    }
+    out
+}
+
+static PAIRS: [[i32; 16]; 8] = lane_runs(2, 8);
+static FOURS: [[i32; 16]; 4] = lane_runs(4, 4);
+
+#[inline(always)]
+fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
+    const { assert!(size_of::<[T; N]>() == 64) };
+    // SAFETY: 64 readable bytes; the instruction set is there, says the first argument.
+    unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+}
+
+impl Simd for Avx512 {
+    type Bytes = __m512i;
+    type DotWeights = __m512i;
+    type ProductWeights = (__m512i, __mmask64);
+    type Products = __m512i;
+    type Spread = __m512i;
+    type Scales = __m512i;
+    type Ints = __m512i;
+    type Floats = __m512;
+    type FloatScales = __m512;
+    type Floats4 = __m128;
+
+    #[inline(always)]
+    fn load64(self, bytes: &[u8; 64]) -> __m512i {
+        array_512(self, bytes)
+    }
+
+    #[inline(always)]
+    fn load32_and_32(self, a: &[u8; 32], b: &[u8; 32]) -> __m512i {
+        cpu! {
+            let a = _mm256_loadu_si256(a.as_ptr().cast());
+            let b = _mm256_loadu_si256(b.as_ptr().cast());
+            _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
+        }
+    }
+
+    #[inline(always)]
+    fn load32_twice(self, bytes: &[u8; 32]) -> __m512i {
+        cpu! { _mm512_broadcast_i64x4(_mm256_loadu_si256(bytes.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load16_twice(self, a: &[u8; 16], b: &[u8; 16]) -> __m512i {
+        cpu! {
+            let a = _mm512_broadcast_i64x2(_mm_loadu_si128(a.as_ptr().cast()));
+            _mm512_mask_broadcast_i64x2(a, 0xf0, _mm_loadu_si128(b.as_ptr().cast()))
+        }
+    }
+
+    #[inline(always)]
+    fn nibbles_by_8(self, bytes: &[u8; 32]) -> __m512i {
+        cpu! {
+            let v = _mm512_castsi256_si512(_mm256_loadu_si256(bytes.as_ptr().cast()));
+            let v = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), v);
+            let v = _mm512_srlv_epi64(v, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+            _mm512_and_si512(v, _mm512_set1_epi8(15))
+        }
+    }
+
+    #[inline(always)]
+    fn expand_2_bits(self, bytes: &[u8; 16]) -> __m512i {
+        cpu! {
+            // Bits 0..8 of each dword; two doublings put the pairs at bits 0, 8, 16 and 24.
+            let v = _mm512_cvtepu8_epi32(_mm_loadu_si128(bytes.as_ptr().cast()));
+            let v = _mm512_or_si512(v, _mm512_slli_epi32::<6>(v));
+            let v = _mm512_or_si512(v, _mm512_slli_epi32::<12>(v));
+            _mm512_and_si512(v, _mm512_set1_epi8(3))
+        }
+    }
+
+    #[inline(always)]
+    fn gather_u64s(self, v: [u64; 8]) -> __m512i {
+        let [a, b, c, d, e, f, g, h] = v.map(|v| v as i64);
+        cpu! { _mm512_setr_epi64(a, b, c, d, e, f, g, h) }
+    }
+
+    #[inline(always)]
+    fn shift_right<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
+        self,
+        v: __m512i,
+        mask: u8,
+    ) -> __m512i {
+        let counts = array_512(self, &const { counts([Q0, Q1, Q2, Q3]) });
+        cpu! { _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(mask as i8)) }
+    }
+
+    #[inline(always)]
+    fn shift_left<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
+        self,
+        v: __m512i,
+        mask: u8,
+    ) -> __m512i {
+        let counts = array_512(self, &const { counts([Q0, Q1, Q2, Q3]) });
+        cpu! { _mm512_and_si512(_mm512_sllv_epi16(v, counts), _mm512_set1_epi8(mask as i8)) }
+    }
+
+    #[inline(always)]
+    fn or(self, a: __m512i, b: __m512i) -> __m512i {
+        cpu! { _mm512_or_si512(a, b) }
+    }
+
+    #[inline(always)]
+    fn add_to_all(self, v: __m512i, value: i8) -> __m512i {
+        cpu! { _mm512_add_epi8(v, _mm512_set1_epi8(value)) }
+    }
+
+    #[inline(always)]
+    fn add_where(self, v: __m512i, bits: u64, value: i8) -> __m512i {
+        cpu! { _mm512_mask_add_epi8(v, bits, v, _mm512_set1_epi8(value)) }
+    }
+
+    #[inline(always)]
+    fn add_where_set<const LOW: u8, const HIGH: u8>(self, v: __m512i, q: __m512i, value: i8) -> __m512i {
+        cpu! {
+            let (low, high) = (_mm256_set1_epi8(LOW as i8), _mm256_set1_epi8(HIGH as i8));
+            let mask = _mm512_inserti64x4::<1>(_mm512_castsi256_si512(low), high);
+            _mm512_mask_add_epi8(v, _mm512_test_epi8_mask(q, mask), v, _mm512_set1_epi8(value))
+        }
+    }
+
+    #[inline(always)]
+    fn negate_where(self, v: __m512i, bits: u64) -> __m512i {
+        cpu! { _mm512_mask_sub_epi8(v, bits, _mm512_setzero_si512(), v) }
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[i8; 16], v: __m512i) -> __m512i {
+        cpu! { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), v) }
+    }
+
+    #[inline(always)]
+    fn dot_unsigned(self, w: __m512i, x: &Line<i8, 64>) -> __m512i {
+        cpu! { _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, array_512(self, &x.0)) }
+    }
+
+    #[inline(always)]
+    fn dot_weights(self, w: __m512i) -> __m512i {
+        cpu! { _mm512_xor_si512(w, _mm512_set1_epi8(-128)) }
+    }
+
+    #[inline(always)]
+    fn dot_signed(self, w: __m512i, x: &Line<i8, 64>, corrections: &Line<i32, 16>) -> __m512i {
+        cpu! { _mm512_dpbusd_epi32(array_512(self, &corrections.0), w, array_512(self, &x.0)) }
+    }
+
+    #[inline(always)]
+    fn products_unsigned(self, w: __m512i, x: &Line<i8, 64>) -> __m512i {
+        cpu! { _mm512_maddubs_epi16(w, array_512(self, &x.0)) }
+    }
+
+    #[inline(always)]
+    fn product_weights(self, w: __m512i) -> (__m512i, __mmask64) {
+        cpu! { (_mm512_abs_epi8(w), _mm512_movepi8_mask(w)) }
+    }
+
+    #[inline(always)]
+    fn products_signed(self, (w, negative): (__m512i, __mmask64), x: &Line<i8, 64>) -> __m512i {
+        cpu! {
+            let x = array_512(self, &x.0);
+            _mm512_maddubs_epi16(w, _mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x))
+        }
+    }
+
+    #[inline(always)]
+    fn scales(self, bytes: [u64; 2]) -> __m512i {
+        cpu! {
+            let bytes = _mm_set_epi64x(bytes[1] as i64, bytes[0] as i64);
+            _mm512_castsi256_si512(_mm256_cvtepi8_epi16(bytes))
+        }
+    }
+
+    #[inline(always)]
+    fn spread32<const G: usize>(self, scales: __m512i) -> __m512i {
+        let index = array_512(self, &const { runs::<32>(2 * G, 16) });
+        cpu! { _mm512_permutexvar_epi16(index, scales) }
+    }
+
+    #[inline(always)]
+    fn spread16<const G: usize>(self, scales: __m512i) -> __m512i {
+        let index = array_512(self, &const { runs::<32>(4 * G, 8) });
+        cpu! { _mm512_permutexvar_epi16(index, scales) }
+    }
+
+    #[inline(always)]
+    fn add_scaled(self, acc: __m512i, products: __m512i, scales: __m512i) -> __m512i {
+        cpu! { _mm512_dpwssd_epi32(acc, products, scales) }
+    }
+
+    #[inline(always)]
+    fn zero_ints(self) -> __m512i {
+        cpu! { _mm512_setzero_si512() }
+    }
+
+    #[inline(always)]
+    fn floats(self, v: __m512i) -> __m512 {
+        cpu! { _mm512_cvtepi32_ps(v) }
+    }
+
+    #[inline(always)]
+    fn zero(self) -> __m512 {
+        cpu! { _mm512_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        cpu! { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    fn load(self, values: &[f32; 16]) -> __m512 {
+        cpu! { _mm512_loadu_ps(values.as_ptr()) }
+    }
+
+    #[inline(always)]
+    fn store(self, v: __m512) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        cpu! { _mm512_storeu_ps(out.as_mut_ptr(), v) }
+        out
+    }
+
+    #[inline(always)]
+    fn load_f16(self, bits: &[u16; 16]) -> __m512 {
+        cpu! { _mm512_cvtph_ps(_mm256_loadu_si256(bits.as_ptr().cast())) }
+    }
+
+    #[inline(always)]
+    fn load_bf16(self, bits: &[u16; 16]) -> __m512 {
+        cpu! {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(bits.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        cpu! { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        cpu! { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn fma_first(self, n: usize, a: __m512, b: __m512, c: __m512) -> __m512 {
+        let first = ((1u32 << n) - 1) as __mmask16;
+        cpu! { _mm512_mask3_fmadd_ps(a, b, c, first) }
+    }
+
+    #[inline(always)]
+    fn float_scales(self, v: __m512) -> __m512 {
+        v
+    }
+
+    #[inline(always)]
+    fn spread_pair(self, scales: &__m512, p: usize) -> __m512 {
+        cpu! { _mm512_permutexvar_ps(array_512(self, &PAIRS[p]), *scales) }
+    }
+
+    #[inline(always)]
+    fn spread_four(self, scales: &__m512, p: usize) -> __m512 {
+        cpu! { _mm512_permutexvar_ps(array_512(self, &FOURS[p]), *scales) }
+    }
+
+    #[inline(always)]
+    fn f16(self, bits: u16) -> f32 {
+        cpu! { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
+    }
+
+    #[inline(always)]
+    fn zero4(self) -> __m128 {
+        cpu! { _mm_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn add_mins16(self, acc: __m128, d: f32, mins: [u64; 2], sums: &[i16; 16]) -> __m128 {
+        cpu! {
+            let mins = _mm256_cvtepu8_epi16(_mm_set_epi64x(mins[1] as i64, mins[0] as i64));
+            let pairs = _mm256_madd_epi16(mins, _mm256_loadu_si256(sums.as_ptr().cast()));
+            let sums = _mm_hadd_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256::<1>(pairs));
+            _mm_fmadd_ps(_mm_set1_ps(d), _mm_cvtepi32_ps(sums), acc)
+        }
+    }
+
+    #[inline(always)]
+    fn add_mins8(self, acc: __m128, d: f32, mins: u64, sums: &[i16; 8]) -> __m128 {
+        cpu! {
+            let mins = _mm_cvtepu8_epi16(_mm_cvtsi64_si128(mins as i64));
+            let sums = _mm_madd_epi16(mins, _mm_loadu_si128(sums.as_ptr().cast()));
+            _mm_fmadd_ps(_mm_set1_ps(d), _mm_cvtepi32_ps(sums), acc)
+        }
+    }
+
+    #[inline(always)]
+    fn store4(self, v: __m128) -> [f32; 4] {
+        let mut out = [0.0; 4];
+        cpu! { _mm_storeu_ps(out.as_mut_ptr(), v) }
+        out
+    }
+}
+
+crate::matmul::drive::kernels!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c");

@@ -1,0 +1,150 @@
+//! The operations that the kernels are written in, one implementation per instruction set.
+//!
+//! A value of a type that implements [`Simd`] is the proof that this CPU has the instructions: it comes from
+//! `detect` only. So the methods are safe to call; their bodies are the only unsafe code of the kernels.
+//!
+//! Vectors hold 64 bytes, or 16 numbers of 32 bits, whatever the register size; "halves" are elements 0..32 and
+//! 32..64 of the bytes, "quarters" 16 of them each. All operations are exact, except the float ones, which round as
+//! IEEE 754 says: that is why every instruction set gives the same bits.
+//!
+//! Everything is `#[inline(always)]`: it has to end up inside a function that has the target features.
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub(super) mod neon;
+
+use crate::act::Line;
+
+pub(super) trait Simd: Copy {
+    /// 64 bytes, signed or unsigned.
+    type Bytes: Copy;
+    /// 64 signed weights, ready for [`Simd::dot_signed`].
+    type DotWeights: Copy;
+    /// 64 signed weights, ready for [`Simd::products_signed`].
+    type ProductWeights: Copy;
+    /// The products of 64 weights and activations, partly added, not yet scaled.
+    type Products: Copy;
+    /// Integer scales for [`Simd::add_scaled`], spread over the weights they belong to.
+    type Spread: Copy;
+    /// 16 integer scales.
+    type Scales: Copy;
+    /// 16 `i32`.
+    type Ints: Copy;
+    /// 16 `f32`.
+    type Floats: Copy;
+    /// 16 `f32` to be picked from by [`Simd::spread_pair`].
+    type FloatScales: Copy;
+    /// 4 `f32`.
+    type Floats4: Copy;
+
+    /// Bytes as they lie.
+    fn load64(self, bytes: &[u8; 64]) -> Self::Bytes;
+    /// `a`, then `b`.
+    fn load32_and_32(self, a: &[u8; 32], b: &[u8; 32]) -> Self::Bytes;
+    /// 32 bytes, in both halves.
+    fn load32_twice(self, bytes: &[u8; 32]) -> Self::Bytes;
+    /// `a` in quarters 0 and 1, `b` in quarters 2 and 3.
+    fn load16_twice(self, a: &[u8; 16], b: &[u8; 16]) -> Self::Bytes;
+    /// 8 bytes to 16, four times: the 8 bytes shifted right by 0, then by 4, all masked with 15.
+    fn nibbles_by_8(self, bytes: &[u8; 32]) -> Self::Bytes;
+    /// Each byte to four: its bits 0 and 1, 2 and 3, 4 and 5, 6 and 7.
+    fn expand_2_bits(self, bytes: &[u8; 16]) -> Self::Bytes;
+    /// 8 bytes each, first in the lowest byte.
+    fn gather_u64s(self, values: [u64; 8]) -> Self::Bytes;
+
+    /// Quarter `i` shifted right by `Qi` (0 to 7), then `& mask`; `mask` must clear what crosses from byte to byte.
+    fn shift_right<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
+        self,
+        v: Self::Bytes,
+        mask: u8,
+    ) -> Self::Bytes;
+    /// As [`Simd::shift_right`], to the left.
+    fn shift_left<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
+        self,
+        v: Self::Bytes,
+        mask: u8,
+    ) -> Self::Bytes;
+    /// Bitwise or.
+    fn or(self, a: Self::Bytes, b: Self::Bytes) -> Self::Bytes;
+    /// Adds `value` to every byte.
+    fn add_to_all(self, v: Self::Bytes, value: i8) -> Self::Bytes;
+    /// Adds `value` to the bytes whose bit is set.
+    fn add_where(self, v: Self::Bytes, bits: u64, value: i8) -> Self::Bytes;
+    /// Adds `value` to the bytes of `v` where `q & mask` is not 0; `mask` (one bit) is `LOW` in the lower half and `HIGH`
+    /// in the upper.
+    fn add_where_set<const LOW: u8, const HIGH: u8>(
+        self,
+        v: Self::Bytes,
+        q: Self::Bytes,
+        value: i8,
+    ) -> Self::Bytes;
+    /// Negates the bytes whose bit is set.
+    fn negate_where(self, v: Self::Bytes, bits: u64) -> Self::Bytes;
+    /// `table[v]`, each byte of `v` below 16.
+    fn look_up(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
+
+    /// Lane `l`: the sum of `w·x` over bytes `4 l` to `4 l + 3`; `w` 0 to 127.
+    fn dot_unsigned(self, w: Self::Bytes, x: &Line<i8, 64>) -> Self::Ints;
+    /// Prepares `w`, -128 to 127.
+    fn dot_weights(self, w: Self::Bytes) -> Self::DotWeights;
+    /// As [`Simd::dot_unsigned`]; `corrections` are those that belong to `x`.
+    fn dot_signed(self, w: Self::DotWeights, x: &Line<i8, 64>, corrections: &Line<i32, 16>) -> Self::Ints;
+
+    /// Products of `w`, 0 to 127, and `x`.
+    fn products_unsigned(self, w: Self::Bytes, x: &Line<i8, 64>) -> Self::Products;
+    /// Prepares `w`, -127 to 127.
+    fn product_weights(self, w: Self::Bytes) -> Self::ProductWeights;
+    /// Products of `w` and `x`.
+    fn products_signed(self, w: Self::ProductWeights, x: &Line<i8, 64>) -> Self::Products;
+    /// Sixteen scales of 8 bits (`i8`), first in the lowest byte.
+    fn scales(self, bytes: [u64; 2]) -> Self::Scales;
+    /// For the 64 weights of group `G` (0 to 3): scale `2 G` in the lower half, `2 G + 1` in the upper.
+    fn spread32<const G: usize>(self, scales: Self::Scales) -> Self::Spread;
+    /// For the 64 weights of group `G` (0 to 3): scales `4 G` to `4 G + 3`, one a quarter.
+    fn spread16<const G: usize>(self, scales: Self::Scales) -> Self::Spread;
+    /// Lane `l` adds the products of bytes `4 l` to `4 l + 3`, times their scale.
+    fn add_scaled(self, acc: Self::Ints, products: Self::Products, scales: Self::Spread) -> Self::Ints;
+
+    /// All zero.
+    fn zero_ints(self) -> Self::Ints;
+    /// Rounded to nearest.
+    fn floats(self, v: Self::Ints) -> Self::Floats;
+    /// All zero.
+    fn zero(self) -> Self::Floats;
+    /// All `value`.
+    fn splat(self, value: f32) -> Self::Floats;
+    /// As they lie.
+    fn load(self, values: &[f32; 16]) -> Self::Floats;
+    /// As they lie.
+    fn store(self, v: Self::Floats) -> [f32; 16];
+    /// From half precision, exactly.
+    fn load_f16(self, bits: &[u16; 16]) -> Self::Floats;
+    /// From bfloat16, exactly.
+    fn load_bf16(self, bits: &[u16; 16]) -> Self::Floats;
+    /// `a · b`.
+    fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    /// `a · b + c`, rounded once.
+    fn fma(self, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// [`Simd::fma`] in the first `n` lanes, `c` in the others.
+    fn fma_first(self, n: usize, a: Self::Floats, b: Self::Floats, c: Self::Floats) -> Self::Floats;
+    /// Keeps them where [`Simd::spread_pair`] finds them.
+    fn float_scales(self, v: Self::Floats) -> Self::FloatScales;
+    /// Scale `2 p` in lanes 0 to 7, `2 p + 1` in the others; `p` 0 to 7.
+    fn spread_pair(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
+    /// Scales `4 p` to `4 p + 3`, four lanes each; `p` 0 to 3.
+    fn spread_four(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
+    /// One half-precision number, exactly.
+    fn f16(self, bits: u16) -> f32;
+
+    /// All zero.
+    fn zero4(self) -> Self::Floats4;
+    /// Adds `d · Σ min·sum` to each lane, `d` rounded before; lane `g`: minima and sums `4 g` to `4 g + 3`.
+    fn add_mins16(self, acc: Self::Floats4, d: f32, mins: [u64; 2], sums: &[i16; 16]) -> Self::Floats4;
+    /// As [`Simd::add_mins16`]; lane `g`: minima and sums `2 g` and `2 g + 1`.
+    fn add_mins8(self, acc: Self::Floats4, d: f32, mins: u64, sums: &[i16; 8]) -> Self::Floats4;
+    /// As they lie.
+    fn store4(self, v: Self::Floats4) -> [f32; 4];
+}
