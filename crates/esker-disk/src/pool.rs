@@ -1,0 +1,264 @@
+//! The disk where there is no io_uring: threads that each do one positioned read at a time.
+//!
+//! Not the first choice: each worker is a thread that sleeps in the kernel, and handing work over takes a lock
+//! (held for bookkeeping only, never during a read). Source: pread(2).
+
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::disk::STALL_LIMIT;
+use crate::file::Files;
+use crate::positioned::{Bounce, transfer};
+use crate::queue::Queue;
+use crate::{
+    Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError, Read, ReadError, ReadId,
+    StartError, WaitError,
+};
+
+/// A worker needs a few hundred bytes of stack beyond what the standard library takes.
+const WORKER_STACK_BYTES: usize = 128 << 10;
+
+/// A pool of threads doing positioned reads.
+///
+/// Dropping it lets reads that are at the device finish and forgets the others. Should a worker not come back
+/// from the kernel in [`STALL_LIMIT`], it is left behind together with the buffer that it reads into.
+#[derive(Debug)]
+pub struct PoolDisk {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// The same files as the workers have; here so that looking at one takes no lock.
+    files: Files,
+    bounce: Bounce,
+    direct: bool,
+    description: String,
+    stall_limit: Duration,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// Signalled when there may be a part to read, or on stopping.
+    work: Condvar,
+    /// Signalled when a read completed, or a worker ended.
+    done: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: Queue,
+    files: Files,
+    stopping: bool,
+    workers: usize,
+}
+
+impl Shared {
+    /// A poisoned lock means that a worker panicked outside a bookkeeping step; the state is whole.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl PoolDisk {
+    /// Starts the workers.
+    /// # Errors
+    /// If an option is out of range, or the system refuses a thread or memory.
+    pub fn start(options: &DiskOptions) -> Result<PoolDisk, StartError> {
+        options.check()?;
+        let bounce = Bounce::new().map_err(|source| StartError::Memory { source })?;
+        let state = State {
+            queue: Queue::new(options.reads_max),
+            files: Files::default(),
+            stopping: false,
+            workers: options.workers,
+        };
+        let shared =
+            Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
+        let mut disk = PoolDisk {
+            shared,
+            workers: Vec::with_capacity(options.workers),
+            files: Files::default(),
+            bounce,
+            direct: options.direct,
+            description: format!("{} positioned-read workers", options.workers),
+            stall_limit: STALL_LIMIT,
+        };
+        for index in 0..options.workers {
+            let shared = Arc::clone(&disk.shared);
+            let builder =
+                std::thread::Builder::new().name(format!("disk-{index}")).stack_size(WORKER_STACK_BYTES);
+            match builder.spawn(move || work(&shared)) {
+                Ok(worker) => disk.workers.push(worker),
+                Err(source) => {
+                    disk.shared.lock().workers = index; // so that dropping waits for those that exist
+                    return Err(StartError::Worker { source });
+                }
+            }
+        }
+        Ok(disk)
+    }
+
+    pub(crate) fn append_description(&mut self, why: &str) {
+        self.description.push_str(why);
+    }
+}
+
+/// A worker's life.
+fn work(shared: &Shared) {
+    let mut state = shared.lock();
+    while !state.stopping {
+        let Some(part) = state.queue.next() else {
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        };
+        let file = Arc::clone(state.files.get(part.file));
+        drop(state);
+        // SAFETY: the part is fresh from the queue and finished only below.
+        let result = unsafe { transfer(&file, &part) };
+        state = shared.lock();
+        state.queue.finish(&part, result);
+        if state.queue.has_done() {
+            shared.done.notify_one();
+        }
+    }
+    state.workers -= 1;
+    shared.done.notify_one();
+}
+
+impl Disk for PoolDisk {
+    fn open(&mut self, path: &Path) -> Result<FileId, OpenError> {
+        let file = self.files.open(path, self.direct)?;
+        self.shared.lock().files = self.files.clone();
+        Ok(file)
+    }
+
+    fn alignment(&self, file: FileId) -> usize {
+        self.files.get(file).align()
+    }
+
+    fn buffered_reason(&self, file: FileId) -> Option<&str> {
+        self.files.get(file).buffered_reason()
+    }
+
+    fn identity(&self, file: FileId) -> FileIdentity {
+        self.files.get(file).identity()
+    }
+
+    fn check(&mut self, file: FileId) -> Result<(), ReadError> {
+        self.files.get(file).check_name()
+    }
+
+    fn submit(&mut self, read: Read) -> Result<(), Full> {
+        let parts = read.segments.len();
+        self.shared.lock().queue.push(read, &self.files)?;
+        (0..parts).for_each(|_| self.shared.work.notify_one());
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) {
+        self.shared.lock().queue.take_done(done);
+    }
+
+    fn wait(&mut self, done: &mut Vec<Completion>) -> Result<(), WaitError> {
+        let started = Instant::now();
+        let mut state = self.shared.lock();
+        loop {
+            if state.queue.has_done() {
+                state.queue.take_done(done);
+                return Ok(());
+            }
+            let (in_flight, waited) = (state.queue.in_flight(), started.elapsed());
+            if in_flight == 0 {
+                return Err(WaitError::NothingInFlight);
+            }
+            let Some(rest) = self.stall_limit.checked_sub(waited).filter(|rest| !rest.is_zero()) else {
+                return Err(WaitError::Stalled { waited, in_flight });
+            };
+            state = self.shared.done.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        self.shared.lock().queue.in_flight()
+    }
+
+    fn promote(&mut self, id: ReadId) -> bool {
+        self.shared.lock().queue.promote(id)
+    }
+
+    fn cancel(&mut self, id: ReadId) -> Option<Read> {
+        self.shared.lock().queue.cancel(id)
+    }
+
+    fn read_now(&mut self, file: FileId, offset: u64, into: &mut [u8]) -> Result<(), ReadError> {
+        self.bounce.read(self.files.get(file), offset, into)
+    }
+
+    fn description(&self) -> &str {
+        &self.description
+    }
+}
+
+impl Drop for PoolDisk {
+    fn drop(&mut self) {
+        let started = Instant::now();
+        let mut state = self.shared.lock();
+        state.stopping = true;
+        self.shared.work.notify_all();
+        while state.workers > 0 {
+            let Some(rest) = self.stall_limit.checked_sub(started.elapsed()).filter(|rest| !rest.is_zero())
+            else {
+                return; // left behind: each worker holds the shared state, hence its buffer, until it returns
+            };
+            state = self.shared.done.wait_timeout(state, rest).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        drop(state);
+        for worker in self.workers.drain(..) {
+            // A worker that panicked has said so on stderr already.
+            let _ = worker.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Arena, Priority, Segment, SmallSegments};
+
+    /// A pool none of whose workers ever comes back: `workers` are said to exist.
+    fn without_workers(workers: usize) -> PoolDisk {
+        let options = DiskOptions { workers: 1, ..DiskOptions::default() };
+        let mut disk = PoolDisk::start(&options).unwrap();
+        disk.stall_limit = Duration::from_millis(50);
+        let mut state = disk.shared.lock();
+        state.stopping = true;
+        disk.shared.work.notify_all();
+        while state.workers > 0 {
+            state = disk.shared.done.wait(state).unwrap();
+        }
+        (state.stopping, state.workers) = (false, workers);
+        drop(state);
+        disk
+    }
+
+    #[test]
+    fn a_pool_that_does_not_answer_is_reported_and_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("f"), [0; 4096]).unwrap();
+        let mut disk = without_workers(1);
+        let file = disk.open(&dir.path().join("f")).unwrap();
+        let buffer = Arena::new(4096).unwrap().carve([4096]).remove(0);
+        let segments = SmallSegments::from(Segment { file, offset: 0, len: 4096, into: 0 });
+        disk.submit(Read { id: ReadId(1), priority: Priority::Demand, buffer, segments }).unwrap();
+        let mut done = Vec::new();
+        assert!(matches!(disk.wait(&mut done), Err(WaitError::Stalled { in_flight: 1, .. })));
+        assert!(done.is_empty());
+        let started = Instant::now();
+        drop(disk);
+        assert!(
+            (50..5000).contains(&started.elapsed().as_millis()),
+            "waits for its workers, but not for ever"
+        );
+    }
+}
