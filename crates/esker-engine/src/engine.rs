@@ -1,12 +1,14 @@
 //! The engine: a loaded model, its store, and the loops that drive it.
 
-use crate::load::{self, EngineError, EngineOptions, Loaded};
+use crate::load::{self, EngineError, Loaded, Store};
+use crate::options::EngineOptions;
+use crate::plan::Plan;
 use crate::sampler::{Sampler, Sampling};
 use crate::session::Session;
 use crate::stop::StopScanner;
-use crate::vocabulary::{self, VocabularyError};
+use crate::vocabulary::VocabularyError;
 use esker_gguf::Gguf;
-use esker_models::{ExpertStore, Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
+use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
 use esker_ops::{Ctx, Rows};
 use esker_text::Tokenizer;
 use std::ops::ControlFlow;
@@ -123,7 +125,8 @@ fn per_second(count: usize, time: Duration) -> f64 {
 pub struct Engine {
     gguf: Gguf,
     model: Model,
-    store: Box<dyn ExpertStore>,
+    store: Store,
+    plan: Option<Plan>,
     ctx: Ctx,
     scratch: Scratch,
     moved: RoutingMoved,
@@ -139,14 +142,14 @@ impl Engine {
     /// # Errors
     /// If the file is damaged or unsupported, or does not fit the budget.
     pub fn load(path: &Path, options: EngineOptions) -> Result<Engine, EngineError> {
-        let Loaded { gguf, model, store, context, notes } = load::load(path, &options)?;
-        let ctx = Ctx::new(options.threads.unwrap_or_else(load::default_threads));
-        let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
+        let Loaded { gguf, tokenizer, model, store, plan, context, threads, notes } =
+            load::load(path, &options)?;
         Ok(Engine {
             gguf,
             model,
             store,
-            ctx,
+            plan,
+            ctx: Ctx::new(threads),
             scratch: Scratch::default(),
             moved: RoutingMoved::default(),
             options,
@@ -154,6 +157,11 @@ impl Engine {
             tokenizer,
             notes,
         })
+    }
+
+    /// How the budget is laid out; `None` if all of the model is in memory.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
     }
 
     /// The file's metadata and tensor directory.
@@ -225,7 +233,7 @@ impl Engine {
         }
         session.broken = true;
         let mut pass =
-            Pass::new(&self.ctx, &mut *self.store, &mut self.scratch, &mut self.moved, tokens.len());
+            Pass::new(&self.ctx, self.store.as_dyn(), &mut self.scratch, &mut self.moved, tokens.len())?;
         let logits = self.model.forward(&mut pass, tokens, &mut session.state, output)?;
         session.tokens.extend_from_slice(tokens);
         session.broken = false;

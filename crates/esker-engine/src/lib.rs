@@ -2,18 +2,28 @@
 //!
 //! This crate joins a model (`esker-models`) with where its weights are and with text. Start at [`Engine`].
 
+mod cached;
 mod engine;
 mod load;
+mod options;
+mod plan;
 mod resident;
 mod sampler;
 mod session;
+mod slots;
 mod stop;
+mod tables;
 mod vocabulary;
 
+pub use cached::RouteBiasOptions;
 pub use engine::{Engine, Event, Finish, GenerateOptions, Generation, GenerationStats};
+pub use esker_cache::PolicyConfig;
+pub use esker_disk::Backend;
 pub use esker_models::Output;
 pub use esker_ops::{KvType, Rows};
-pub use load::{DEFAULT_CONTEXT, EngineError, EngineOptions, default_threads};
+pub use load::{EngineError, PlanReport, default_threads, plan};
+pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory};
+pub use plan::{ClassPlan, Plan, PlanLine};
 pub use sampler::{Sampler, Sampling, SamplingError, argmax};
 pub use session::Session;
 pub use stop::StopScanner;

@@ -1,35 +1,29 @@
 //! From a path to a model: what is mapped, what is read, and what can go wrong.
 
+use crate::cached::{CachedParts, CachedStore};
+use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory};
+use crate::plan::{PLAN_ALIGN, Plan, Sizes};
 use crate::resident::ResidentStore;
 use crate::sampler::SamplingError;
-use esker_disk::MappedFile;
+use crate::slots::slot_layouts;
+use crate::tables::Tables;
+use crate::vocabulary::{self, VocabularyError};
+use esker_cache::{
+    CacheConfig, ClassConfig, ClassId, ConfigError, ExpertCache, LayerConfig, PolicyConfig, ReadAheadConfig,
+    Visibility,
+};
+use esker_disk::{
+    Arena, ArenaError, Buffer, Disk, DiskOptions, FileId, MappedFile, Priority, Read, ReadId, Segment,
+    StartError, aligned_span, memory, open_best,
+};
 use esker_gguf::{Gguf, MetadataError, OpenError, TensorInfo};
-use esker_models::{ExpertStore, LoadError, Model, StoreError};
-use esker_ops::{KvType, WeightBytes};
+use esker_models::{ExpertStore, LoadError, Model, Purpose, StoreError, StoreLayout};
+use esker_ops::WeightBytes;
+use esker_text::Tokenizer;
+use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
-
-/// How a model is loaded and run.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Threads that compute; `None`: as many as there are physical cores.
-    pub threads: Option<usize>,
-    /// Tokens that a session has room for; `None`: [`DEFAULT_CONTEXT`], or what the model was trained for if less.
-    pub context: Option<usize>,
-    /// Prompt tokens per pass. Changes no bit of the result.
-    pub chunk: usize,
-    /// Type of keys and values.
-    pub kv_type: KvType,
-}
-
-/// Context of a session unless another is asked for.
-pub const DEFAULT_CONTEXT: usize = 4096;
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions { threads: None, context: None, chunk: 512, kv_type: KvType::F16 }
-    }
-}
 
 /// A model cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +45,57 @@ pub enum EngineError {
     Vocabulary {
         /// Reason.
         cause: String,
+    },
+    /// A tensor that no machine can hold.
+    #[error("a tensor of {bytes} bytes is larger than the address space")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+    },
+    /// The model does not fit.
+    #[error(
+        "a budget of {budget} bytes is too small: the smallest that works with these options is {smallest_budget} bytes \
+         ({lines}, expert_arena at least {arena_min})"
+    )]
+    Budget {
+        /// What was given.
+        budget: u64,
+        /// What would do.
+        smallest_budget: u64,
+        /// The fewest slots that work, bytes.
+        arena_min: u64,
+        /// The other lines of the plan.
+        lines: String,
+    },
+    /// The budget is more than there is.
+    #[error("a budget of {budget} bytes is more than the {available} bytes that this process can still have")]
+    BudgetUnavailable {
+        /// What was given.
+        budget: u64,
+        /// What the machine and its control groups leave, with what the process has already.
+        available: u64,
+    },
+    /// The cache cannot be set up as asked.
+    #[error(transparent)]
+    Cache(#[from] ConfigError),
+    /// Memory cannot be had.
+    #[error(transparent)]
+    Arena(#[from] ArenaError),
+    /// Reading cannot begin.
+    #[error(transparent)]
+    Disk(#[from] StartError),
+    /// A weight file cannot be opened for reading experts.
+    #[error(transparent)]
+    DiskOpen(#[from] esker_disk::OpenError),
+    /// An option has a value that cannot be.
+    #[error("option `{name}` is {value}, expected {expected}")]
+    OptionRange {
+        /// Name.
+        name: &'static str,
+        /// Value.
+        value: String,
+        /// What would do.
+        expected: String,
     },
     /// A token id that the model does not have.
     #[error("token {token} is not in the vocabulary of {n_vocab} tokens")]
@@ -84,12 +129,30 @@ pub enum EngineError {
     Store(#[from] StoreError),
 }
 
+/// Where the experts of a loaded model are.
+pub(crate) enum Store {
+    Resident(ResidentStore),
+    Cached(Box<CachedStore>),
+}
+
+impl Store {
+    pub(crate) fn as_dyn(&mut self) -> &mut dyn ExpertStore {
+        match self {
+            Store::Resident(store) => store,
+            Store::Cached(store) => &mut **store,
+        }
+    }
+}
+
 /// What [`load`] hands to the engine.
 pub(crate) struct Loaded {
     pub(crate) gguf: Gguf,
+    pub(crate) tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
     pub(crate) model: Model,
-    pub(crate) store: Box<dyn ExpertStore>,
+    pub(crate) store: Store,
+    pub(crate) plan: Option<Plan>,
     pub(crate) context: usize,
+    pub(crate) threads: usize,
     pub(crate) notes: Vec<String>,
 }
 
@@ -99,21 +162,128 @@ pub fn default_threads() -> usize {
     num_cpus::get_physical().clamp(1, allowed)
 }
 
-/// Opens, maps, builds.
+/// What is planned before anything is allocated.
+pub(crate) struct Decision {
+    sizes: Sizes,
+    /// `None`: all in memory.
+    laid_out: Option<(Plan, Vec<usize>)>,
+    pub(crate) why: String,
+}
+
+/// Opens, plans, allocates, builds.
 pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, EngineError> {
     let gguf = Gguf::open(path)?;
+    let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
+    let threads = options.threads.unwrap_or_else(default_threads);
+    let context = context(&gguf, options)?;
+    if options.memory == Memory::Resident {
+        let (model, store) = resident(&gguf)?;
+        let notes = model.notes().to_vec();
+        return Ok(Loaded { gguf, tokenizer, model, store, plan: None, context, threads, notes });
+    }
+    let decision = decide(&gguf, options, context, threads)?;
+    let (model, store, plan) = match decision.laid_out {
+        None => {
+            let (model, store) = resident(&gguf)?;
+            (model, store, None)
+        }
+        Some((plan, n_slots)) => {
+            let (model, store) = cached(&gguf, options, &decision.sizes, &n_slots)?;
+            (model, Store::Cached(Box::new(store)), Some(plan))
+        }
+    };
+    let mut notes = model.notes().to_vec();
+    notes.push(decision.why);
+    if let Store::Cached(store) = &store {
+        notes.extend(store.disk_note());
+    }
+    Ok(Loaded { gguf, tokenizer, model, store, plan, context, threads, notes })
+}
+
+/// Chooses between all in memory and a budget, and lays the budget out.
+pub(crate) fn decide(
+    gguf: &Gguf,
+    options: &EngineOptions,
+    context: usize,
+    threads: usize,
+) -> Result<Decision, EngineError> {
+    let process = memory::footprint().map_or(0, |f| f.pss);
+    let sizes = Sizes::measure(gguf, options, context, threads)?;
+    let chunk = options.chunk.clamp(1, context);
+    let available = memory::available();
+    let (budget, why) = match (options.memory, &available) {
+        (Memory::Budget(budget), available) => {
+            // What the process has already is part of its budget.
+            if let Some(available) = available.as_ref().map(|a| a.bytes + process)
+                && budget > available
+            {
+                return Err(EngineError::BudgetUnavailable { budget, available });
+            }
+            (budget, format!("memory: budget of {budget} bytes as asked for"))
+        }
+        (_, Some(available)) => {
+            let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(available.bytes / 4);
+            let budget = available.bytes + process - reserve;
+            let all = gguf.total_file_bytes() + sizes.state + sizes.scratch_prompt + sizes.scratch_decode;
+            if all + process <= budget {
+                let why =
+                    format!("memory: all of the model, {all} bytes of {budget} that are free less a reserve");
+                return Ok(Decision { sizes, laid_out: None, why });
+            }
+            (
+                budget,
+                format!("memory: budget of {budget} bytes, what is free less a reserve of {reserve} bytes"),
+            )
+        }
+        (_, None) => {
+            let why = "memory: all of the model, since this system does not say what is free".to_owned();
+            return Ok(Decision { sizes, laid_out: None, why });
+        }
+    };
+    let laid_out = sizes.plan(budget, process, context, chunk)?;
+    Ok(Decision { sizes, laid_out: Some(laid_out), why })
+}
+
+/// What `esker plan` shows.
+#[derive(Clone, Debug)]
+pub struct PlanReport {
+    /// The layout; `None` if the model would be all in memory, mapped from its file.
+    pub plan: Option<Plan>,
+    /// Why this budget.
+    pub why: String,
+    /// Bytes of the model's files.
+    pub file_bytes: u64,
+    /// Context length that is planned for, tokens.
+    pub context: usize,
+}
+
+/// Plans the model at `path` without loading it.
+///
+/// # Errors
+/// As loading would, [`EngineError::Budget`] above all.
+pub fn plan(path: &Path, options: &EngineOptions) -> Result<PlanReport, EngineError> {
+    let gguf = Gguf::open(path)?;
+    let tokenizer = vocabulary::tokenizer(&gguf);
+    let threads = options.threads.unwrap_or_else(default_threads);
+    let context = context(&gguf, options)?;
+    let decision = decide(&gguf, options, context, threads)?;
+    drop(tokenizer); // it is part of the process while the footprint is measured
+    let plan = decision.laid_out.map(|(plan, _)| plan);
+    Ok(PlanReport { plan, why: decision.why, file_bytes: gguf.total_file_bytes(), context })
+}
+
+/// Maps everything.
+fn resident(gguf: &Gguf) -> Result<(Model, Store), EngineError> {
     let files = gguf
         .files
         .iter()
         .map(|path| MappedFile::open(path).map(|file| Arc::new(Mapped(file))))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut fetch = |tensor: &TensorInfo| mapped(&files, tensor);
-    let (model, layout) = Model::load(&gguf, &mut fetch)?;
+    let mut fetch = |tensor: &TensorInfo, _: Purpose| mapped(&files, tensor);
+    let (model, layout) = Model::load(gguf, &mut fetch)?;
     let store = ResidentStore::new(layout, &mut fetch)
         .map_err(|cause| LoadError::Read { name: "experts".into(), cause })?;
-    let notes = model.notes().to_vec();
-    let context = context(&gguf, options)?;
-    Ok(Loaded { gguf, model, store: Box::new(store), context, notes })
+    Ok((model, Store::Resident(store)))
 }
 
 /// A mapped file that weights can own a share of.
@@ -135,10 +305,174 @@ fn mapped(files: &[Arc<Mapped>], tensor: &TensorInfo) -> Result<WeightBytes, Str
     }
 }
 
+/// Reads dense weights into memory of their own and lays out the arena.
+fn cached(
+    gguf: &Gguf,
+    options: &EngineOptions,
+    sizes: &Sizes,
+    n_slots: &[usize],
+) -> Result<(Model, CachedStore), EngineError> {
+    let reads_max = usize::from(options.reads_max);
+    let disk_options = DiskOptions {
+        backend: options.backend,
+        direct: options.direct,
+        reads_max: reads_max + crate::tables::READS,
+        workers: reads_max.clamp(1, 64),
+    };
+    let mut disk = open_best(disk_options)?;
+    let files = gguf.files.iter().map(|path| disk.open(path)).collect::<Result<Vec<_>, _>>()?;
+    let align = files.iter().map(|&file| disk.alignment(file)).max().unwrap_or(1);
+
+    let dense = read_dense(&mut *disk, &files, &sizes.kept)?;
+    let mut fetch = |tensor: &TensorInfo, purpose: Purpose| match purpose {
+        Purpose::Kept => dense.get(&tensor.name).cloned().ok_or_else(|| "it was not planned for".to_owned()),
+        Purpose::Decoded => {
+            let mut bytes = vec![0; tensor.size as usize];
+            disk.read_now(files[tensor.file], tensor.offset, &mut bytes).map_err(|e| e.to_string())?;
+            Ok(WeightBytes::from(bytes))
+        }
+    };
+    let (model, layout) = Model::load(gguf, &mut fetch)?;
+
+    let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, align);
+    let sizes_of_slots =
+        || classes.iter().zip(n_slots).flat_map(|(class, &n)| std::iter::repeat_n(class.slot_bytes, n));
+    let on_disk: Vec<_> =
+        layout.tables.iter().filter(|t| !dense.contains_key(&t.tensor.name)).cloned().collect();
+    let mut arena = Arena::new(Arena::bytes_for(sizes_of_slots()).max(PLAN_ALIGN))?;
+    // Advice only: without it, reads cost more page faults and nothing else changes.
+    let _ = arena.advise_huge_pages();
+    let buffers = arena.carve(sizes_of_slots());
+    let mut row_arena = Arena::new(Tables::arena_bytes(&on_disk, PLAN_ALIGN).max(PLAN_ALIGN))?;
+    let kept = |name: &str| dense.get(name).cloned();
+    let tables = Tables::on_disk(&layout.tables, &on_disk, &files, kept, &mut row_arena);
+
+    let cache = ExpertCache::new(cache_config(&layout, &classes, n_slots, options)?)?;
+    let near_depth = match options.policy {
+        PolicyConfig::NearPickEma { depth, .. } | PolicyConfig::InverseRouterEma { depth, .. } => {
+            usize::from(depth)
+        }
+        _ => 0,
+    };
+    let depth = usize::from(cache.config().read_ahead.per_layer_max);
+    let store = CachedStore::new(CachedParts {
+        layout,
+        slots_of_layer,
+        cache,
+        disk,
+        files,
+        paths: gguf.files.clone(),
+        buffers,
+        tables,
+        route_bias: options.route_bias,
+        depth,
+        near_depth,
+    });
+    Ok((model, store))
+}
+
+fn cache_config(
+    layout: &StoreLayout,
+    classes: &[crate::slots::SizeClass],
+    n_slots: &[usize],
+    options: &EngineOptions,
+) -> Result<CacheConfig, EngineError> {
+    let class_of =
+        |il: usize| classes.iter().position(|c| c.layers.contains(&il)).expect("every layer has a class");
+    let layers = layout.layers.iter().enumerate().filter_map(|(il, layer)| {
+        let layer = layer.as_ref()?;
+        Some(LayerConfig {
+            n_expert: layer.n_expert as u32,
+            top_k: layer.n_expert_used as u32,
+            class: ClassId(class_of(il) as u8),
+            expert_bytes: layer.tensors.list().map(|t| t.size / layer.n_expert as u64).sum(),
+        })
+    });
+    let class_configs = classes
+        .iter()
+        .zip(n_slots)
+        .map(|(class, &n)| ClassConfig { slot_bytes: class.slot_bytes as u64, n_slots: n as u32 })
+        .collect();
+    let mut config = CacheConfig::new(layers.collect(), class_configs, options.reads_max);
+    config.policy = options.policy;
+    if !options.read_ahead {
+        config.read_ahead = ReadAheadConfig::OFF;
+    }
+    if !(0.0..=10.0).contains(&options.route_bias.lambda) {
+        return Err(EngineError::OptionRange {
+            name: "route_bias.lambda",
+            value: options.route_bias.lambda.to_string(),
+            expected: "0 to 10".to_owned(),
+        });
+    }
+    if options.route_bias.lambda > 0.0 {
+        config.visibility = Visibility::Stepwise;
+    }
+    Ok(config)
+}
+
+/// Reads the dense tensors, many at a time, each into pages of its own.
+fn read_dense(
+    disk: &mut dyn Disk,
+    files: &[FileId],
+    tensors: &[TensorInfo],
+) -> Result<HashMap<String, WeightBytes>, EngineError> {
+    let mut dense = HashMap::with_capacity(tensors.len());
+    let align_of = |disk: &dyn Disk, t: &TensorInfo| disk.alignment(files[t.file]);
+    let span_bytes =
+        |disk: &dyn Disk, t: &TensorInfo| aligned_span(t.offset, t.size as usize, align_of(disk, t)).len;
+    let sizes: Vec<usize> = tensors.iter().map(|t| span_bytes(disk, t)).collect();
+    if sizes.is_empty() {
+        return Ok(dense);
+    }
+    let mut arena = Arena::new(Arena::bytes_for(sizes.iter().copied()))?;
+    let _ = arena.advise_huge_pages();
+    let mut waiting: Vec<(usize, Buffer)> =
+        arena.carve(sizes.iter().copied()).into_iter().enumerate().collect();
+    waiting.reverse();
+    let mut done = Vec::new();
+    let failed = |t: &TensorInfo, cause: String| LoadError::Read { name: t.name.clone(), cause };
+    while dense.len() < tensors.len() {
+        while let Some((i, buffer)) = waiting.pop() {
+            let t = &tensors[i];
+            let segment = Segment { file: files[t.file], offset: t.offset, len: t.size as usize, into: 0 };
+            let read =
+                Read { id: ReadId(i as u64), priority: Priority::Demand, buffer, segments: segment.into() };
+            if let Err(full) = disk.submit(read) {
+                waiting.push((i, full.0.buffer));
+                break;
+            }
+        }
+        disk.wait(&mut done).map_err(|e| failed(&tensors[0], e.to_string()))?;
+        for completion in done.drain(..) {
+            let t = &tensors[completion.id.0 as usize];
+            completion.result.map_err(|e| failed(t, e.to_string()))?;
+            let skip = aligned_span(t.offset, t.size as usize, align_of(disk, t)).skip;
+            let bytes = WeightBytes::new(Arc::new(Held(completion.buffer)), skip..skip + t.size as usize);
+            dense.insert(t.name.clone(), bytes);
+        }
+    }
+    Ok(dense)
+}
+
+/// A buffer that weights own.
+struct Held(Buffer);
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// The context asked for, or the default within what the model was trained for.
 fn context(gguf: &Gguf, options: &EngineOptions) -> Result<usize, EngineError> {
     let arch = gguf.metadata.str("general.architecture")?;
     let trained =
         gguf.metadata.opt_u32(&format!("{arch}.context_length"))?.map_or(usize::MAX, |n| n as usize);
-    Ok(options.context.unwrap_or(DEFAULT_CONTEXT.min(trained)).max(1))
+    let context = options.context.unwrap_or(DEFAULT_CONTEXT.min(trained).max(1));
+    if context == 0 || context > 1 << 24 {
+        let expected = "1 to 16777216 tokens".to_owned();
+        return Err(EngineError::OptionRange { name: "context", value: context.to_string(), expected });
+    }
+    Ok(context)
 }

@@ -1,15 +1,18 @@
 //! The store of a model that is all in memory: every expert is always there.
 
+use crate::tables::Tables;
 use esker_kernels::matmul::Weights;
-use esker_models::{ExpertLayout, ExpertStore, ExpertTensors, RouteBias, StoreError, StoreLayout, TableId};
+use esker_models::{
+    ExpertLayout, ExpertStore, ExpertTensors, Fetch, Purpose, RouteBias, StoreError, StoreLayout, TableId,
+};
 use esker_ops::{ExpertWeights, WeightBytes};
 
 /// Experts and tables in memory (mapped or read).
-pub struct ResidentStore {
+pub(crate) struct ResidentStore {
     layout: StoreLayout,
     /// Bytes of each layer's tensors, in [`ExpertTensors::list`] order.
     layers: Vec<Vec<WeightBytes>>,
-    tables: Vec<WeightBytes>,
+    tables: Tables,
     il: usize,
     wanted: Vec<u32>,
     given: bool,
@@ -20,18 +23,18 @@ impl ResidentStore {
     ///
     /// # Errors
     /// If a tensor's bytes cannot be had; the error says why.
-    pub fn new(layout: StoreLayout, fetch: &mut esker_models::Fetch<'_>) -> Result<ResidentStore, String> {
+    pub(crate) fn new(layout: StoreLayout, fetch: &mut Fetch<'_>) -> Result<ResidentStore, String> {
         let mut layers = Vec::with_capacity(layout.layers.len());
         for layer in &layout.layers {
             let tensors = layer.iter().flat_map(|l| l.tensors.list());
-            layers.push(tensors.map(&mut *fetch).collect::<Result<Vec<_>, _>>()?);
+            layers.push(tensors.map(|t| fetch(t, Purpose::Kept)).collect::<Result<Vec<_>, _>>()?);
         }
-        let tables = layout.tables.iter().map(|t| fetch(&t.tensor)).collect::<Result<Vec<_>, _>>()?;
+        let tables = Tables::in_memory(&layout.tables, fetch)?;
         Ok(ResidentStore { layout, layers, tables, il: 0, wanted: Vec::new(), given: false })
     }
 }
 
-/// The matrices of expert `e`, given the bytes of its slices in [`ExpertTensors::list`] order.
+/// The matrices of an expert, given the bytes of its slices in [`ExpertTensors::list`] order.
 pub(crate) fn expert_weights<'a>(layout: &ExpertLayout, slices: [&'a [u8]; 3]) -> ExpertWeights<'a> {
     let &ExpertLayout { n_ff, n_embd, .. } = layout;
     match &layout.tensors {
@@ -56,9 +59,11 @@ impl ExpertStore for ResidentStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, _n_tokens: usize) {}
+    fn begin_pass(&mut self, _n_tokens: usize) -> Result<(), StoreError> {
+        Ok(())
+    }
 
-    fn begin(&mut self, il: usize, experts: &[u32]) -> Result<(), StoreError> {
+    fn begin(&mut self, il: usize, experts: &[u32], _n_tokens: &[u32]) -> Result<(), StoreError> {
         self.il = il;
         self.wanted.clear();
         self.wanted.extend_from_slice(experts);
@@ -101,14 +106,7 @@ impl ExpertStore for ResidentStore {
     fn read_ahead(&mut self, _il: usize, _logits: &[f32]) {}
 
     fn rows(&mut self, table: TableId, rows: &[u64], out: &mut [f32]) -> Result<(), StoreError> {
-        let layout = &self.layout.tables[table.0];
-        let bytes = self.tables[table.0].bytes();
-        let row_bytes = bytes.len() / layout.n_rows;
-        for (&row, out) in rows.iter().zip(out.chunks_exact_mut(layout.n_cols)) {
-            let at = usize::try_from(row).expect("rows are below n_rows") * row_bytes;
-            esker_quant::decode(layout.tensor.ty, &bytes[at..at + row_bytes], out)
-                .expect("row sizes were checked at load");
-        }
+        self.tables.in_memory_rows(table, rows, out);
         Ok(())
     }
 }

@@ -47,6 +47,8 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Held during a round: rounds of several callers follow one another.
     round: Mutex<()>,
+    /// What [`Pool::threads`] says, where it is not the number of workers.
+    idle_threads: Option<usize>,
 }
 
 /// A value alone on its cache lines (two, because of adjacent-line read-ahead).
@@ -105,12 +107,20 @@ impl Pool {
         }
         let threads = workers.iter().map(|w| w.thread().clone());
         shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner).extend(threads);
-        Pool { shared, workers, round: Mutex::new(()) }
+        Pool { shared, workers, round: Mutex::new(()), idle_threads: None }
+    }
+
+    /// A pool that says it has `threads` threads and does nothing: operations check shapes and make their scratch
+    /// memory, and leave their outputs as they were. For measuring what a computation would allocate.
+    pub fn idle(threads: usize) -> Pool {
+        let mut pool = Pool::new(1);
+        pool.idle_threads = Some(threads.max(1));
+        pool
     }
 
     /// Threads that work in a round, the calling one included.
     pub fn threads(&self) -> usize {
-        self.workers.len() + 1
+        self.idle_threads.unwrap_or(self.workers.len() + 1)
     }
 
     /// Calls `f` with ranges that cover `0..n` once, on all threads, and returns when all are done.
@@ -122,7 +132,7 @@ impl Pool {
     /// # Panics
     /// With the payload of the first panic in `f`, after all threads have left it; ranges not started are skipped.
     pub fn run(&self, n: usize, grain: usize, f: &(dyn Fn(Range<usize>) + Sync)) {
-        if n == 0 {
+        if n == 0 || self.idle_threads.is_some() {
             return;
         }
         let step = grain.max(n.div_ceil(self.threads() * RANGES_PER_THREAD)).max(1);

@@ -23,7 +23,7 @@ pub use state::{LayerState, NgramState, SequenceState, StateBytes, StateOptions}
 pub use store::{
     ExpertLayout, ExpertStore, ExpertTensors, RouteBias, StoreError, StoreLayout, TableId, TableLayout,
 };
-pub use tensors::{Fetch, LoadError, Tensors};
+pub use tensors::{Fetch, LoadError, Purpose, Tensors};
 
 use esker_gguf::Gguf;
 use esker_ops::{HeadPairing, KvType, Rows};

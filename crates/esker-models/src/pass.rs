@@ -42,9 +42,9 @@ impl<'a> Pass<'a> {
         scratch: &'a mut Scratch,
         moved: &'a mut RoutingMoved,
         n_tokens: usize,
-    ) -> Pass<'a> {
-        store.begin_pass(n_tokens);
-        Pass { ctx, store, moved, grouping: &mut scratch.grouping, table_rows: &mut scratch.rows }
+    ) -> Result<Pass<'a>, StoreError> {
+        store.begin_pass(n_tokens)?;
+        Ok(Pass { ctx, store, moved, grouping: &mut scratch.grouping, table_rows: &mut scratch.rows })
     }
 
     /// Row `ids[t]` of a table for each token: `[n_tokens, n_cols]`.

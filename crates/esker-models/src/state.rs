@@ -56,6 +56,28 @@ impl SequenceState {
         SequenceState { n_past: 0, options, layers: layers.collect(), ngram: NgramState::default() }
     }
 
+    /// Pretends that `len` tokens have been consumed: for measuring what a pass at that length takes.
+    pub fn skip_to(&mut self, len: usize) {
+        for layer in &mut self.layers {
+            if let LayerState::Attention { kv, index } = layer {
+                kv.skip_to(len);
+                if let Some(index) = index {
+                    index.skip_to(len);
+                }
+            }
+        }
+        self.n_past = len;
+    }
+
+    /// Buffers of the selection lists, bytes: they grow with the context and are not part of [`StateBytes`].
+    pub fn scratch_bytes(&self) -> usize {
+        let index = |layer: &LayerState| match layer {
+            LayerState::Attention { index: Some(index), .. } => index.scratch_bytes(),
+            _ => 0,
+        };
+        self.layers.iter().map(index).sum()
+    }
+
     /// Forgets the positions from `len` on. False, and nothing is changed, if a layer's state is a function of the whole
     /// prefix (recurrent layers, the n-gram convolution) or was cut inside a block of the index.
     pub fn truncate(&mut self, len: usize) -> bool {

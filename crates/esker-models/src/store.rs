@@ -102,11 +102,12 @@ pub trait ExpertStore {
     /// What is held here.
     fn layout(&self) -> &StoreLayout;
 
-    /// A forward pass over `n_tokens` begins; more than one is a prompt.
-    fn begin_pass(&mut self, n_tokens: usize);
+    /// A forward pass over `n_tokens` begins; more than one is a prompt. What an earlier pass left unfinished is over.
+    fn begin_pass(&mut self, n_tokens: usize) -> Result<(), StoreError>;
 
-    /// Layer `il` needs `experts` (distinct, most important first). Missing ones are requested from the disk.
-    fn begin(&mut self, il: usize, experts: &[u32]) -> Result<(), StoreError>;
+    /// Layer `il` needs `experts` (distinct; for one token, most important first), each for so many of the pass's
+    /// tokens. Missing ones are requested from the disk.
+    fn begin(&mut self, il: usize, experts: &[u32], n_tokens: &[u32]) -> Result<(), StoreError>;
 
     /// Appends to `ready` positions in `experts` that became usable since the last call: at least one, waiting if
     /// necessary, or none when all have been given.

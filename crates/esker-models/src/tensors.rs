@@ -85,8 +85,17 @@ pub enum LoadError {
     },
 }
 
+/// What becomes of a tensor's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// They stay as they are for as long as the model lives.
+    Kept,
+    /// They are decoded to f32 and dropped.
+    Decoded,
+}
+
 /// Fetches a tensor's bytes: mapped, or read into memory that the plan has.
-pub type Fetch<'a> = dyn FnMut(&TensorInfo) -> Result<WeightBytes, String> + 'a;
+pub type Fetch<'a> = dyn FnMut(&TensorInfo, Purpose) -> Result<WeightBytes, String> + 'a;
 
 /// The tensors of a file, each taken once; what is left at the end is an error.
 pub struct Tensors<'a> {
@@ -147,8 +156,8 @@ impl<'a> Tensors<'a> {
         Ok(info)
     }
 
-    fn bytes(&mut self, info: &TensorInfo) -> Result<WeightBytes, LoadError> {
-        (self.fetch)(info).map_err(|cause| LoadError::Read { name: info.name.clone(), cause })
+    fn bytes(&mut self, info: &TensorInfo, purpose: Purpose) -> Result<WeightBytes, LoadError> {
+        (self.fetch)(info, purpose).map_err(|cause| LoadError::Read { name: info.name.clone(), cause })
     }
 
     /// A `[n_rows, n_cols]` matrix.
@@ -158,7 +167,7 @@ impl<'a> Tensors<'a> {
             let why = "weights of this type cannot be multiplied".to_owned();
             return Err(LoadError::Type { name: name.into(), found: info.ty.to_string(), why });
         }
-        let bytes = self.bytes(info)?;
+        let bytes = self.bytes(info, Purpose::Kept)?;
         Matrix::new(info.ty, n_rows, n_cols, bytes)
             .map_err(|source| LoadError::Size { name: name.into(), source })
     }
@@ -166,7 +175,7 @@ impl<'a> Tensors<'a> {
     /// A small tensor of `n` elements in all, decoded to f32.
     pub fn vector(&mut self, name: &str, shape: &[usize]) -> Result<Vector, LoadError> {
         let info = self.take(name, shape)?;
-        let bytes = self.bytes(info)?;
+        let bytes = self.bytes(info, Purpose::Decoded)?;
         let mut values = vec![0.0; shape.iter().product()];
         esker_quant::decode(info.ty, bytes.bytes(), &mut values)
             .map_err(|e| LoadError::Read { name: name.into(), cause: e.to_string() })?;

@@ -70,6 +70,12 @@ impl KvCache {
         self.len = self.len.min(len);
     }
 
+    /// Pretends that `len` positions are filled.
+    pub fn skip_to(&mut self, len: usize) {
+        assert!(len <= self.capacity, "within the capacity");
+        self.len = len;
+    }
+
     /// Appends `[n_tokens, n_head_kv * head_dim]` keys and values.
     ///
     /// # Panics
@@ -162,9 +168,15 @@ impl IndexKeys {
         }
     }
 
-    /// Bytes of index and selection lists.
-    pub fn bytes(&self) -> usize {
-        (self.pooled.len() + self.pending.capacity() + self.scores.capacity()) * 4 + self.selection.bytes()
+    /// Bytes of scores and selection lists, which grow with use.
+    pub fn scratch_bytes(&self) -> usize {
+        (self.scores.capacity() + self.chosen.capacity()) * 4 + self.selection.bytes()
+    }
+
+    /// Pretends that `len` positions are filled.
+    pub fn skip_to(&mut self, len: usize) {
+        self.n_blocks = len / self.ratio;
+        self.pending.resize(len % self.ratio * self.dim, 0.0);
     }
 
     /// Appends raw keys (`[n_tokens, dim]`); completes blocks: mean of the raw keys, then norm, then rope at the position

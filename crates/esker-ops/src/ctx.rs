@@ -35,9 +35,19 @@ pub struct Ctx {
 impl Ctx {
     /// A context whose operations run on `threads` threads (the calling one counts as one).
     pub fn new(threads: usize) -> Ctx {
+        Ctx::with(Pool::new(threads), FreeList::default())
+    }
+
+    /// A context whose operations compute nothing and leave zeros, but take the scratch memory that those of
+    /// [`Ctx::new`] would: for a memory plan. Memory is reserved and hardly touched.
+    pub fn idle(threads: usize) -> Ctx {
+        Ctx::with(Pool::idle(threads), FreeList { idle: true, ..FreeList::default() })
+    }
+
+    fn with(pool: Pool, free: FreeList) -> Ctx {
         Ctx {
-            pool: Pool::new(threads),
-            free: Rc::default(),
+            pool,
+            free: Rc::new(RefCell::new(free)),
             acts: RefCell::default(),
             hidden_acts: RefCell::default(),
             row_numbers: RefCell::default(),
@@ -92,7 +102,10 @@ impl Ctx {
     /// Scratch memory held in free and used rows and in the activation and attention buffers.
     pub fn scratch(&self) -> ScratchUse {
         let list = self.free.borrow();
-        let extra = self.row_numbers.borrow().len() * size_of::<u32>();
+        let extra = self.acts.borrow().bytes()
+            + self.hidden_acts.borrow().bytes()
+            + self.attn.borrow().bytes()
+            + self.row_numbers.borrow().len() * size_of::<u32>();
         ScratchUse { now: list.bytes + extra, peak: list.bytes_peak + extra }
     }
 

@@ -37,9 +37,11 @@ pub struct ExpertCall<'a> {
 pub struct ExpertInput<'a> {
     ctx: &'a Ctx,
     inputs: Inputs<'a>,
+    pairs_max: usize,
 }
 
-/// Rounds `x` (`[n_tokens, n_embd]`) as the gate and up matrices of types `tys` ask for and lends it to `body`.
+/// Rounds `x` (`[n_tokens, n_embd]`) as the gate and up matrices of types `tys` ask for and lends it to `body`, which will
+/// ask for at most `pairs_max` results at a time.
 ///
 /// Inside `body` only [`ExpertInput::swiglu`] and elementwise operations may be used: the context's activation
 /// buffers are taken.
@@ -47,15 +49,16 @@ pub fn with_expert_input<R>(
     ctx: &Ctx,
     x: &Rows,
     tys: &[GgmlType],
+    pairs_max: usize,
     body: impl FnOnce(&ExpertInput<'_>) -> R,
 ) -> R {
     let mut bufs = ctx.acts.borrow_mut();
     let inputs = Inputs::new(ctx, &mut bufs, tys.iter().map(|&ty| act_format(ty)), x.data(), x.n_cols());
-    body(&ExpertInput { ctx, inputs })
+    body(&ExpertInput { ctx, inputs, pairs_max })
 }
 
 impl ExpertInput<'_> {
-    /// Computes `calls` (at most [`EXPERTS_PER_ROUND`]); each result goes to its own rows of `out`, `[.., n_embd]`, so
+    /// Computes `calls` (at most [`EXPERTS_PER_ROUND`], with at most `pairs_max` tokens in all); each result goes to its own rows of `out`, `[.., n_embd]`, so
     /// that the order in which experts become ready cannot change a bit of the sum that is formed later.
     pub fn swiglu(&self, calls: &[ExpertCall<'_>], out: &mut Rows) {
         let Some(first) = calls.first() else { return };
@@ -63,9 +66,11 @@ impl ExpertInput<'_> {
         let n_ff = first.weights.gate.n_rows;
         let n_embd = first.weights.down.n_rows;
         assert_eq!(out.n_cols(), n_embd, "expert results are rows of n_embd");
-        let n_pairs = calls.iter().map(|c| c.tokens.len()).sum();
-        let mut gate = self.ctx.rows(n_pairs, n_ff);
-        let mut up = self.ctx.rows(n_pairs, n_ff);
+        let n_pairs: usize = calls.iter().map(|c| c.tokens.len()).sum();
+        assert!(n_pairs <= self.pairs_max, "{n_pairs} pairs in a round made for {}", self.pairs_max);
+        // Always the same shapes, whatever the routing: so that scratch memory can be planned.
+        let mut gate = self.ctx.rows(self.pairs_max, n_ff);
+        let mut up = self.ctx.rows(self.pairs_max, n_ff);
         {
             let mut jobs: ArrayVec<Job<'_>, { 2 * EXPERTS_PER_ROUND }> = ArrayVec::new();
             let (mut gate_rest, mut up_rest) = (gate.data_mut(), up.data_mut());
@@ -83,13 +88,18 @@ impl ExpertInput<'_> {
             kernel::matmul(&self.ctx.pool, &mut jobs);
         }
         let mut hidden = up;
-        esker_kernels::silu_mul_in_place(&self.ctx.pool, hidden.data_mut(), gate.data());
+        let used = n_pairs * n_ff;
+        esker_kernels::silu_mul_in_place(
+            &self.ctx.pool,
+            &mut hidden.data_mut()[..used],
+            &gate.data()[..used],
+        );
         drop(gate);
         let mut bufs = self.ctx.hidden_acts.borrow_mut();
         let formats = calls.iter().map(|c| act_format(c.weights.down.ty));
-        let inputs = Inputs::new(self.ctx, &mut bufs, formats, hidden.data(), n_ff);
-        let mut down = self.ctx.rows(n_pairs, n_embd);
-        let rows = self.ctx.row_numbers(n_pairs);
+        let inputs = Inputs::new(self.ctx, &mut bufs, formats, &hidden.data()[..used], n_ff);
+        let mut down = self.ctx.rows(self.pairs_max, n_embd);
+        let rows = self.ctx.row_numbers(self.pairs_max);
         {
             let mut jobs: ArrayVec<Job<'_>, EXPERTS_PER_ROUND> = ArrayVec::new();
             let mut down_rest = down.data_mut();

@@ -44,6 +44,13 @@ pub(crate) struct Roundings {
     q8x256: ActBuf,
 }
 
+impl Roundings {
+    /// Memory held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.f32.bytes() + self.q8x32.bytes() + self.q8x256.bytes()
+    }
+}
+
 /// Activations in each format that the weights at hand ask for.
 pub(crate) struct Inputs<'a> {
     f32: Option<Acts<'a>>,

@@ -131,6 +131,16 @@ impl ActBuf {
         ActBuf::default()
     }
 
+    /// Memory held.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.codes[..])
+            + size_of_val(&self.corrections[..])
+            + size_of_val(&self.scales[..])
+            + size_of_val(&self.scaled_sums[..])
+            + size_of_val(&self.sums16[..])
+            + size_of_val(&self.sums32[..])
+    }
+
     /// Rounds `x`, `[n_tokens, n_cols]`, to `format`. Allocates only while the buffer is still too small; nothing for
     /// [`ActFormat::F32`], which borrows `x`.
     ///

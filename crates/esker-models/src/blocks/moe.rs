@@ -50,6 +50,8 @@ pub struct Routes {
 pub struct Grouping {
     /// Distinct experts: by rank for one token, by index (the order in the file) for several.
     distinct: Vec<u32>,
+    /// Tokens of each of them.
+    n_tokens: Vec<u32>,
     /// `[distinct + 1]` bounds in `tokens` and `pairs`.
     bounds: Vec<usize>,
     tokens: Vec<u32>,
@@ -152,6 +154,7 @@ impl RoutingMoved {
 impl Grouping {
     fn group(&mut self, experts: &[u32], k: usize, n_expert: usize) {
         self.distinct.clear();
+        self.n_tokens.clear();
         self.bounds.clear();
         self.bounds.push(0);
         if experts.len() == k {
@@ -161,6 +164,7 @@ impl Grouping {
             self.pairs.clear();
             self.pairs.extend(0..k as u32);
             self.bounds.extend(1..=k);
+            self.n_tokens.resize(k, 1);
             return;
         }
         self.counts.clear();
@@ -172,6 +176,7 @@ impl Grouping {
         for (e, count) in self.counts.iter_mut().enumerate() {
             if *count > 0 {
                 self.distinct.push(e as u32);
+                self.n_tokens.push(*count as u32);
                 start += *count;
                 self.bounds.push(start);
                 *count = start - *count; // from here on: where the expert's next token goes
@@ -208,7 +213,7 @@ pub fn moe(
     let routes = route(ctx, il, &logits, gating, pass.store, pass.grouping, pass.moved);
     ctx.probe("ffn_moe_weights", il, &routes.weights);
     pass.grouping.group(&routes.experts, k, router.n_rows());
-    pass.store.begin(il, &pass.grouping.distinct)?;
+    pass.store.begin(il, &pass.grouping.distinct, &pass.grouping.n_tokens)?;
     let mut sum = meanwhile(pass).unwrap_or_else(|| ctx.zeros(x.n_rows(), x.n_cols()));
 
     let mut results = ctx.rows(x.n_rows() * k, x.n_cols());
@@ -217,16 +222,24 @@ pub fn moe(
     tys.extend(layer.tensors.list().map(|t| t.ty));
     let Grouping { distinct, bounds, tokens, pairs, ready, .. } = &mut *pass.grouping;
     let store = &mut *pass.store;
-    with_expert_input(ctx, x, &tys, |input| {
+    // An expert has at most one pair for each token, so one always fits a round.
+    let pairs_max = k.max(x.n_rows());
+    with_expert_input(ctx, x, &tys, pairs_max, |input| {
         let mut given = 0;
         while given < distinct.len() {
             ready.clear();
             store.wait(ready)?;
             given += ready.len();
-            for round in ready.chunks(EXPERTS_PER_ROUND) {
+            let mut rest = &ready[..];
+            while !rest.is_empty() {
                 let mut calls: ArrayVec<ExpertCall<'_>, EXPERTS_PER_ROUND> = ArrayVec::new();
-                for &position in round {
+                let mut n_pairs = 0;
+                for &position in rest {
                     let range = bounds[position]..bounds[position + 1];
+                    n_pairs += range.len();
+                    if n_pairs > pairs_max || calls.is_full() {
+                        break;
+                    }
                     let weights = store.weights(position);
                     calls.push(ExpertCall {
                         weights,
@@ -235,8 +248,10 @@ pub fn moe(
                     });
                 }
                 input.swiglu(&calls, &mut results);
+                let (round, left) = rest.split_at(calls.len());
                 drop(calls);
                 round.iter().for_each(|&position| store.release(position));
+                rest = left;
             }
         }
         Ok(())

@@ -118,6 +118,11 @@ impl AttnScratch {
         }
     }
 
+    /// Memory held.
+    pub fn bytes(&self) -> usize {
+        size_of_val(&self.values[..]) + size_of_val(&self.partial[..]) + size_of_val(&self.running[..])
+    }
+
     fn grow(&mut self, shape: &AttnShape, blocks: usize, tokens: usize) {
         let heads = shape.n_head / shape.n_head_kv;
         let grown = |len: usize, needed: usize| len.max(needed);
@@ -206,6 +211,18 @@ fn check(q: &[f32], k: Kv<'_>, v: Kv<'_>, shape: &AttnShape, visible: Visible<'_
     n_tokens
 }
 
+/// A task's own memory, on its stack: 17 KiB.
+struct Work {
+    positions: [u32; BLOCK],
+    weights: [[f32; BLOCK]; HEADS],
+}
+
+impl Work {
+    fn new() -> Self {
+        Self { positions: [0; BLOCK], weights: [[0.0; BLOCK]; HEADS] }
+    }
+}
+
 /// What all tasks of a call share.
 struct Call<'a> {
     isa: Isa,
@@ -228,8 +245,10 @@ impl Call<'_> {
 
     /// Computes block `b` of query `t` for `heads` (at most [`HEADS`], of one kv head) and merges it into `running` and
     /// `out` (`[heads, head_dim_v]`), or starts those with it if it is their `first`. Nothing if there is no such block.
+    #[expect(clippy::too_many_arguments, reason = "which block, and where its result goes")]
     fn attend(
         &self,
+        work: &mut Work,
         t: usize,
         b: usize,
         heads: Range<usize>,
@@ -238,8 +257,7 @@ impl Call<'_> {
         out: &mut [f32],
     ) {
         let &AttnShape { n_head, n_head_kv, head_dim, head_dim_v, capacity, scale } = self.shape;
-        let mut positions = [0; BLOCK];
-        let n = self.visible.block(t, b, &mut positions);
+        let n = self.visible.block(t, b, &mut work.positions);
         if n == 0 {
             return;
         }
@@ -248,12 +266,12 @@ impl Call<'_> {
             q: &self.q[(t * n_head + heads.start) * head_dim..(t * n_head + heads.end) * head_dim],
             k: slice(self.k, h * capacity * head_dim..(h + 1) * capacity * head_dim),
             v: slice(self.v, h * capacity * head_dim_v..(h + 1) * capacity * head_dim_v),
-            positions: &positions[..n],
+            positions: &work.positions[..n],
             head_dim,
             head_dim_v,
             scale,
         };
-        attend_block(self.isa, &block, first, running, out);
+        attend_block(self.isa, &block, first, &mut work.weights, running, out);
     }
 }
 
@@ -276,6 +294,7 @@ fn attend_by_token(pool: &Pool, call: &Call<'_>, out: &mut [f32]) {
     let n_tiles = call.n_tokens.div_ceil(tokens);
     let out = Disjoint::new(out);
     pool.run(n_tiles * n_head_kv, 1, &|tasks| {
+        let mut work = Work::new();
         for task in tasks {
             let (tile, h) = (task / n_head_kv, task % n_head_kv);
             let tile = tile * tokens..call.n_tokens.min((tile + 1) * tokens);
@@ -287,7 +306,7 @@ fn attend_by_token(pool: &Pool, call: &Call<'_>, out: &mut [f32]) {
                         let out = unsafe {
                             out.part((t * n_head + heads.start) * width..(t * n_head + heads.end) * width)
                         };
-                        call.attend(t, b, heads.clone(), b == 0, &mut running[..heads.len()], out);
+                        call.attend(&mut work, t, b, heads.clone(), b == 0, &mut running[..heads.len()], out);
                     }
                 }
                 for (t, running) in tile.clone().zip(&running) {
@@ -313,6 +332,7 @@ fn attend_by_block(pool: &Pool, call: &Call<'_>, scratch: &mut AttnScratch, out:
         let units = round..n_units.min(round + per_round);
         let (values, partial) = (Disjoint::new(&mut scratch.values), Disjoint::new(&mut scratch.partial));
         pool.run(units.len(), 1, &|tasks| {
+            let mut work = Work::new();
             for slot in tasks {
                 let unit = units.start + slot;
                 let (query, b) = (unit / call.n_blocks, unit % call.n_blocks);
@@ -323,7 +343,7 @@ fn attend_by_block(pool: &Pool, call: &Call<'_>, scratch: &mut AttnScratch, out:
                     let partial = unsafe { partial.part(first..first + heads.len()) };
                     // SAFETY: as above.
                     let values = unsafe { values.part(first * width..(first + heads.len()) * width) };
-                    call.attend(t, b, heads, true, partial, values);
+                    call.attend(&mut work, t, b, heads, true, partial, values);
                 }
             }
         });
@@ -348,8 +368,7 @@ fn attend_by_block(pool: &Pool, call: &Call<'_>, scratch: &mut AttnScratch, out:
                         *running = partial[row];
                         out.copy_from_slice(values);
                     } else {
-                        let factors = running.merge(partial[row]);
-                        merge_block(call.isa, out, values, factors);
+                        merge_block(call.isa, running, partial[row], out, values);
                     }
                 }
                 if units.contains(&(all + call.n_blocks - 1)) {

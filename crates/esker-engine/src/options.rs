@@ -1,0 +1,68 @@
+//! How a model is loaded and run.
+
+use crate::cached::RouteBiasOptions;
+use esker_cache::PolicyConfig;
+use esker_disk::Backend;
+use esker_ops::KvType;
+
+/// How much memory the process may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// All in memory if it fits into what is free now, else a budget of what is free less a reserve.
+    Auto,
+    /// All in memory, mapped from the file.
+    Resident,
+    /// So many bytes in all; experts that do not fit stay on disk.
+    Budget(u64),
+}
+
+/// How a model is loaded and run.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Threads that compute; `None`: as many as there are physical cores.
+    pub threads: Option<usize>,
+    /// Tokens that a session has room for; `None`: [`DEFAULT_CONTEXT`], or what the model was trained for if less.
+    pub context: Option<usize>,
+    /// Prompt tokens per pass. Changes no bit of the result.
+    pub chunk: usize,
+    /// Type of keys and values.
+    pub kv_type: KvType,
+    /// How much memory the process may take.
+    pub memory: Memory,
+    /// Which experts stay in memory. Changes no bit of the result while `route_bias` is off.
+    pub policy: PolicyConfig,
+    /// Read experts ahead that the next layer's router will probably choose.
+    pub read_ahead: bool,
+    /// Cache-aware routing.
+    pub route_bias: RouteBiasOptions,
+    /// What carries reads out.
+    pub backend: Backend,
+    /// Read past the page cache where the file system allows it.
+    pub direct: bool,
+    /// Most reads of experts in flight.
+    pub reads_max: u16,
+    /// Plan for logits of every token of a pass.
+    pub all_logits: bool,
+}
+
+/// Context of a session unless another is asked for.
+pub const DEFAULT_CONTEXT: usize = 4096;
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            threads: None,
+            context: None,
+            chunk: 512,
+            kv_type: KvType::F16,
+            memory: Memory::Auto,
+            policy: PolicyConfig::by_name("lfu").expect("the default policy exists"),
+            read_ahead: true,
+            route_bias: RouteBiasOptions::default(),
+            backend: Backend::Auto,
+            direct: true,
+            reads_max: 32,
+            all_logits: false,
+        }
+    }
+}

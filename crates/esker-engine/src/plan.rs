@@ -1,0 +1,334 @@
+//! The memory plan: what everything takes, before any of it is taken.
+//!
+//! Sizes of weights and states follow from the file's header. Scratch memory is not a formula: the model's own forward
+//! pass is run on an idle context, which takes the memory and computes nothing, once for a prompt chunk at the end of
+//! the context and once for a single token. So the plan cannot drift from the code.
+
+use crate::load::EngineError;
+use crate::options::EngineOptions;
+use crate::slots::{SizeClass, SlotLayout, share_arena, slot_layouts};
+use crate::tables;
+use esker_gguf::{Gguf, TensorInfo};
+use esker_models::{
+    ExpertStore, Model, Output, Pass, Purpose, RouteBias, RoutingMoved, Scratch, StateOptions, StoreError,
+    StoreLayout, TableId,
+};
+use esker_ops::{Ctx, ExpertWeights, WeightBytes};
+use std::sync::Arc;
+
+/// What direct reads are planned for: the alignment of every common file system. Files that ask for less still fit.
+pub(crate) const PLAN_ALIGN: usize = 4096;
+
+/// Tensors up to this size are read when a plan is made: loaders look at the values of the smallest ones.
+const READ_FOR_PLAN: u64 = 4096;
+
+/// One line of the plan.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct PlanLine {
+    /// A stable name.
+    pub name: &'static str,
+    /// Bytes.
+    pub bytes: u64,
+    /// What it is, for people.
+    pub what: String,
+}
+
+/// The slots of one size.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ClassPlan {
+    /// Bytes of one slot.
+    pub slot_bytes: u64,
+    /// Slots.
+    pub n_slots: usize,
+    /// Experts of all layers that use the class.
+    pub n_experts: usize,
+    /// Layers that use the class.
+    pub n_layers: usize,
+}
+
+/// How a model is laid out inside a budget.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Plan {
+    /// Bytes that the process may take in all.
+    pub budget: u64,
+    /// The smallest budget that would work with these options.
+    pub smallest_budget: u64,
+    /// Context length that is planned for, tokens.
+    pub context: usize,
+    /// Prompt tokens per pass.
+    pub chunk: usize,
+    /// What takes memory, the arena last.
+    pub lines: Vec<PlanLine>,
+    /// The arena's slots.
+    pub classes: Vec<ClassPlan>,
+    /// Bytes of one token's experts, all layers.
+    pub experts_per_token_bytes: u64,
+    /// Bytes of dense weights that every token reads.
+    pub dense_bytes: u64,
+}
+
+impl Plan {
+    /// Sum of all lines.
+    pub fn total(&self) -> u64 {
+        self.lines.iter().map(|l| l.bytes).sum()
+    }
+
+    /// Share of the model's experts that fit in the arena.
+    pub fn resident_share(&self) -> f64 {
+        let slots: u64 = self.classes.iter().map(|c| c.n_slots as u64 * c.slot_bytes).sum();
+        let all: u64 = self.classes.iter().map(|c| c.n_experts as u64 * c.slot_bytes).sum();
+        if all == 0 { 1.0 } else { slots as f64 / all as f64 }
+    }
+}
+
+/// Everything about a model's memory that does not depend on the budget.
+pub(crate) struct Sizes {
+    /// Tensors that stay in memory.
+    pub(crate) kept: Vec<TensorInfo>,
+    pub(crate) vectors: u64,
+    pub(crate) layout: StoreLayout,
+    pub(crate) slots_of_layer: Vec<Option<SlotLayout>>,
+    pub(crate) classes: Vec<SizeClass>,
+    pub(crate) state: u64,
+    pub(crate) scratch_decode: u64,
+    pub(crate) scratch_prompt: u64,
+    pub(crate) sampler: u64,
+    pub(crate) tables: u64,
+    pub(crate) cache: u64,
+}
+
+impl Sizes {
+    /// Measures the model of `gguf` for a context and options.
+    pub(crate) fn measure(
+        gguf: &Gguf,
+        options: &EngineOptions,
+        context: usize,
+        threads: usize,
+    ) -> Result<Sizes, EngineError> {
+        // Every tensor is a range of this: untouched, it takes addresses and no memory.
+        let largest = gguf.tensors.iter().map(|t| t.size).max().unwrap_or(0);
+        let zeros =
+            Zeros::new(usize::try_from(largest).map_err(|_| EngineError::TooLarge { bytes: largest })?);
+        let mut kept = Vec::new();
+        let mut vectors = 0;
+        let mut fetch = |tensor: &TensorInfo, purpose: Purpose| match purpose {
+            Purpose::Kept => {
+                kept.push(tensor.clone());
+                Ok(zeros.bytes(tensor.size as usize))
+            }
+            Purpose::Decoded => {
+                vectors += tensor.n_elements() * 4;
+                match tensor.size {
+                    ..=READ_FOR_PLAN => {
+                        gguf.read_tensor(tensor).map(WeightBytes::from).map_err(|e| e.to_string())
+                    }
+                    _ => Ok(zeros.bytes(tensor.size as usize)),
+                }
+            }
+        };
+        let (model, layout) = Model::load(gguf, &mut fetch)?;
+        kept.dedup_by(|a, b| a.name == b.name);
+        let state = model.state_bytes(options.kv_type);
+        let state = state.fixed as u64 + state.per_position as u64 * context as u64;
+        let chunk = options.chunk.clamp(1, context);
+        let scratch =
+            |n_tokens, output| scratch_bytes(&model, &layout, options, context, threads, n_tokens, output);
+        let scratch_decode = scratch(1, Output::Last)?;
+        let scratch_prompt = match (chunk, options.all_logits) {
+            (1, _) => 0,
+            (_, false) => scratch(chunk, Output::Last)?,
+            (_, true) => scratch(chunk, Output::All)?,
+        };
+        let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, PLAN_ALIGN);
+        // A sampler keeps the logits, the candidates with their ids, and their probabilities in f64.
+        let sampler = 20 * model.n_vocab() as u64;
+        let in_memory = |t: &&esker_models::TableLayout| !kept.iter().any(|k| k.name == t.tensor.name);
+        let on_disk: Vec<_> = layout.tables.iter().filter(in_memory).cloned().collect();
+        let tables = tables::disk_bytes(&on_disk, PLAN_ALIGN) as u64;
+        // The state machine's own tables: about 100 bytes for each expert, and as much for each slot.
+        let cache = 200 * classes.iter().map(|c| c.n_experts as u64).sum::<u64>();
+        Ok(Sizes {
+            kept,
+            vectors,
+            layout,
+            slots_of_layer,
+            classes,
+            state,
+            scratch_decode,
+            scratch_prompt,
+            sampler,
+            tables,
+            cache,
+        })
+    }
+
+    /// Lays the model out in `budget` bytes, of which the process takes `process` already.
+    ///
+    /// # Errors
+    /// If a token's experts would not fit; the error names the smallest budget that works.
+    pub(crate) fn plan(
+        &self,
+        budget: u64,
+        process: u64,
+        context: usize,
+        chunk: usize,
+    ) -> Result<(Plan, Vec<usize>), EngineError> {
+        let dense: u64 = self.kept.iter().map(|t| t.size.next_multiple_of(PLAN_ALIGN as u64)).sum();
+        let line = |name, bytes, what: &str| PlanLine { name, bytes, what: what.to_owned() };
+        let mut lines = vec![
+            line("process", process, "program, metadata and vocabulary, as measured"),
+            line("dense_weights", dense + self.vectors, "every token reads them"),
+            line(
+                "sequence_state",
+                self.state,
+                &format!("keys, values, recurrent states for {context} tokens"),
+            ),
+            line("decode_scratch", self.scratch_decode + self.sampler, "activations of one token, sampler"),
+            line(
+                "prompt_scratch",
+                self.scratch_prompt,
+                &format!("activations of {chunk} tokens, while a prompt runs"),
+            ),
+            line("table_rows", self.tables, "row cache and read buffers of embedding tables"),
+            line("disk", esker_disk::BOUNCE_BYTES as u64, "buffer of unaligned reads"),
+            line("expert_cache", self.cache, "tables of the cache itself"),
+        ];
+        let fixed: u64 = lines.iter().map(|l| l.bytes).sum();
+        let arena_min: u64 = self.classes.iter().map(|c| (c.slots_min * c.slot_bytes) as u64).sum();
+        let smallest_budget = fixed + arena_min;
+        let n_slots = budget.checked_sub(fixed).and_then(|arena| share_arena(&self.classes, arena));
+        let Some(n_slots) = n_slots else {
+            let lines: Vec<String> = lines.iter().map(|l| format!("{} {}", l.name, l.bytes)).collect();
+            return Err(EngineError::Budget { budget, smallest_budget, arena_min, lines: lines.join(", ") });
+        };
+        let arena: u64 = n_slots.iter().zip(&self.classes).map(|(&n, c)| (n * c.slot_bytes) as u64).sum();
+        lines.push(line("expert_arena", arena, "slots of routed experts"));
+        let experts_per_token_bytes = self
+            .layout
+            .layers
+            .iter()
+            .zip(&self.slots_of_layer)
+            .filter_map(|(l, s)| Some((l.as_ref()?.n_expert_used * s.as_ref()?.expert_bytes) as u64))
+            .sum();
+        let classes = self.classes.iter().zip(&n_slots).map(|(c, &n_slots)| ClassPlan {
+            slot_bytes: c.slot_bytes as u64,
+            n_slots,
+            n_experts: c.n_experts,
+            n_layers: c.layers.len(),
+        });
+        let plan = Plan {
+            budget,
+            smallest_budget,
+            context,
+            chunk,
+            lines,
+            classes: classes.collect(),
+            experts_per_token_bytes,
+            dense_bytes: self.kept.iter().map(|t| t.size).sum(),
+        };
+        Ok((plan, n_slots))
+    }
+}
+
+/// Scratch memory of a pass over `n_tokens` at the end of the context.
+fn scratch_bytes(
+    model: &Model,
+    layout: &StoreLayout,
+    options: &EngineOptions,
+    context: usize,
+    threads: usize,
+    n_tokens: usize,
+    output: Output,
+) -> Result<u64, EngineError> {
+    let ctx = Ctx::idle(threads);
+    let mut state = model.new_state(StateOptions { capacity: context, kv_type: options.kv_type });
+    state.skip_to(context - n_tokens);
+    let mut store = ZeroStore::new(layout.clone());
+    let (mut scratch, mut moved) = (Scratch::default(), RoutingMoved::default());
+    let mut pass = Pass::new(&ctx, &mut store, &mut scratch, &mut moved, n_tokens)?;
+    let logits = model.forward(&mut pass, &vec![0; n_tokens], &mut state, output)?;
+    drop(logits);
+    Ok((ctx.scratch().peak + state.scratch_bytes()) as u64)
+}
+
+/// Zeros that take no memory until they are touched.
+struct Zeros(Arc<Vec<u8>>);
+
+impl Zeros {
+    fn new(bytes: usize) -> Zeros {
+        Zeros(Arc::new(vec![0; bytes]))
+    }
+
+    fn bytes(&self, n: usize) -> WeightBytes {
+        WeightBytes::new(self.0.clone(), 0..n)
+    }
+}
+
+/// Experts and rows of zeros.
+struct ZeroStore {
+    layout: StoreLayout,
+    zeros: Vec<u8>,
+    il: usize,
+    n: usize,
+    given: bool,
+}
+
+impl ZeroStore {
+    fn new(layout: StoreLayout) -> ZeroStore {
+        let slice = |l: &esker_models::ExpertLayout| {
+            l.tensors.list().map(|t| t.size as usize / l.n_expert).max().unwrap_or(0)
+        };
+        let largest = layout.layers.iter().flatten().map(slice).max().unwrap_or(0);
+        ZeroStore { layout, zeros: vec![0; largest], il: 0, n: 0, given: false }
+    }
+}
+
+impl ExpertStore for ZeroStore {
+    fn layout(&self) -> &StoreLayout {
+        &self.layout
+    }
+
+    fn begin_pass(&mut self, _n_tokens: usize) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn begin(&mut self, il: usize, experts: &[u32], _n_tokens: &[u32]) -> Result<(), StoreError> {
+        (self.il, self.n, self.given) = (il, experts.len(), false);
+        Ok(())
+    }
+
+    fn wait(&mut self, ready: &mut Vec<usize>) -> Result<(), StoreError> {
+        if !std::mem::replace(&mut self.given, true) {
+            ready.extend(0..self.n);
+        }
+        Ok(())
+    }
+
+    fn weights(&self, _position: usize) -> ExpertWeights<'_> {
+        let layout = self.layout.layers[self.il].as_ref().expect("a layer with experts");
+        let mut slices = [&[][..]; 3];
+        for (slice, tensor) in slices.iter_mut().zip(layout.tensors.list()) {
+            *slice = &self.zeros[..tensor.size as usize / layout.n_expert];
+        }
+        crate::resident::expert_weights(layout, slices)
+    }
+
+    fn release(&mut self, _position: usize) {}
+
+    fn route_bias(&mut self, _il: usize) -> Option<RouteBias<'_>> {
+        None
+    }
+
+    fn routed(&mut self, _il: usize, _logits: &[f32], _chosen: &[u32]) {}
+
+    fn wants_read_ahead(&self, _il: usize) -> bool {
+        // Predictions take scratch memory too.
+        true
+    }
+
+    fn read_ahead(&mut self, _il: usize, _logits: &[f32]) {}
+
+    fn rows(&mut self, _table: TableId, _rows: &[u64], _out: &mut [f32]) -> Result<(), StoreError> {
+        Ok(())
+    }
+}
