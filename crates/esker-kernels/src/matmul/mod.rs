@@ -120,6 +120,11 @@ fn run_rows(isa: Isa, rows: &Rows<'_>) {
         Isa::Avx512 => simd::avx512::run(simd::avx512::Avx512::detect().expect("is available"), rows),
         #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => simd::avx2::run(simd::avx2::Avx2::detect().expect("is available"), rows),
+        #[cfg(target_arch = "aarch64")]
+        Isa::Neon => match simd::neon::Neon::<true>::detect() {
+            Some(s) => simd::neon::dot::run(s, rows),
+            None => simd::neon::plain::run(simd::neon::Neon::<false>::detect().expect("is available"), rows),
+        },
         _ => scalar::run(rows),
     }
 }
