@@ -56,9 +56,11 @@ pub fn causal_conv(
     };
     let grain = (4096 / (TILE * taps * n_tokens.max(1))).max(1);
     pool.run(ch.div_ceil(TILE), grain, &|tiles| {
-        for tile in tiles {
-            conv_tile(isa, &rows, tile * TILE, ch.min((tile + 1) * TILE));
+        let (start, end) = (tiles.start * TILE, ch.min(tiles.end * TILE));
+        for tile in (start..end).step_by(TILE) {
+            conv_tile(isa, &rows, tile, end.min(tile + TILE));
         }
+        shift_history(&rows, start, end);
     });
 }
 
@@ -85,30 +87,71 @@ fn conv_tile_body<V: Vector>(rows: &Rows<'_>, start: usize, end: usize) {
     let past = (taps - 1) * dilation;
     // Taps beside each other per channel become rows of channels.
     let mut by_tap = [[0.0f32; TILE]; CONV_TAPS_MAX];
-    for (i, channel) in kernel[start * taps..end * taps].chunks_exact(taps).enumerate() {
-        for (row, &tap) in by_tap.iter_mut().zip(channel) {
-            row[i] = tap;
+    let kernel = &kernel[start * taps..end * taps];
+    if taps == 4 {
+        for (i, channel) in kernel.as_chunks::<4>().0.iter().enumerate() {
+            for j in 0..4 {
+                by_tap[j][i] = channel[j];
+            }
+        }
+    } else {
+        for (i, channel) in kernel.chunks_exact(taps).enumerate() {
+            for (row, &tap) in by_tap.iter_mut().zip(channel) {
+                row[i] = tap;
+            }
         }
     }
     for t in 0..n_tokens {
-        for from in (start..end).step_by(LANES) {
-            let to = end.min(from + LANES);
-            let mut sum = V::zero();
-            for (j, taps_row) in by_tap[..taps].iter().enumerate() {
-                let row = t + j * dilation; // in history followed by x
-                let u = if row < past {
-                    // SAFETY: only this task uses these channels of the history.
-                    V::load_part(unsafe { rows.history.part(row * ch + from..row * ch + to) })
-                } else {
-                    V::load_part(&x[(row - past) * ch + from..(row - past) * ch + to])
-                };
-                sum = V::load_part(&taps_row[from - start..to - start]).mul_add(u, sum);
+        let mut sums = [V::zero(); TILE / LANES];
+        for (j, taps_row) in by_tap[..taps].iter().enumerate() {
+            let row = t + j * dilation; // in history followed by x
+            let u = if row < past {
+                // SAFETY: only this task uses these channels of the history.
+                unsafe { rows.history.part(row * ch + start..row * ch + end) }
+            } else {
+                &x[(row - past) * ch + start..(row - past) * ch + end]
+            };
+            let (tap, u) = (load_tile::<V>(taps_row), load_tile::<V>(u));
+            for i in 0..TILE / LANES {
+                sums[i] = tap[i].mul_add(u[i], sums[i]);
             }
-            let y = if silu { math::silu(sum) } else { sum };
-            // SAFETY: only this task uses these channels of the output.
-            y.store_part(unsafe { rows.out.part(t * ch + from..t * ch + to) });
+        }
+        if silu {
+            for sum in &mut sums {
+                *sum = math::silu(*sum);
+            }
+        }
+        // SAFETY: only this task uses these channels of the output.
+        let out = unsafe { rows.out.part(t * ch + start..t * ch + end) };
+        for (sum, out) in sums.into_iter().zip(out.chunks_mut(LANES)) {
+            sum.store_part(out);
         }
     }
+}
+
+/// The channels of a tile, zeros beyond the last.
+#[inline(always)]
+fn load_tile<V: Vector>(x: &[f32]) -> [V; TILE / LANES] {
+    let mut tile = [V::zero(); TILE / LANES];
+    if x.len() == TILE {
+        for (v, x) in tile.iter_mut().zip(x.as_chunks::<LANES>().0) {
+            *v = V::load(x);
+        }
+    } else {
+        for (v, x) in tile.iter_mut().zip(x.chunks(LANES)) {
+            *v = V::load_part(x);
+        }
+    }
+    tile
+}
+
+/// Moves the last rows of `u` into the history, channels `start..end`; after all their outputs are computed.
+///
+/// Row by row over all channels of a task: rows are often a multiple of a page apart, and tile by tile each load
+/// would follow a store to the same page offset, which processors take for the same address.
+fn shift_history(rows: &Rows<'_>, start: usize, end: usize) {
+    let &Rows { x, taps, dilation, ch, n_tokens, .. } = rows;
+    let past = (taps - 1) * dilation;
     for row in 0..past {
         // Row `row + n_tokens` of history followed by x moves up; rows not yet overwritten lie ahead.
         let source = row + n_tokens;

@@ -142,11 +142,6 @@ pub fn softplus_decay(pool: &Pool, alpha: &mut [f32], dt_bias: &[f32], a: &[f32]
 
 /// State rows of a task: one cache line of each token's output.
 const GROUP: usize = 16;
-/// Tokens run through one set of rows before the next set: their q and k stay in the first-level cache.
-const TOKENS: usize = 32;
-/// Rows computed together, for independent sums.
-const ROWS: usize = 4;
-
 struct Group<'a> {
     q: Strided<'a>,
     k: Strided<'a>,
@@ -177,60 +172,118 @@ fn decay_row_body<V: Vector>(alpha: &mut [f32], dt_bias: &[f32], a: &[f32]) {
 #[inline(always)]
 fn group_of_rows_body<V: Vector>(group: &Group<'_>, state: &mut [f32]) {
     let d = group.d;
-    for from in (0..group.n_tokens).step_by(TOKENS) {
-        let to = group.n_tokens.min(from + TOKENS);
-        let n_rows = state.len() / d;
-        let whole = n_rows - n_rows % ROWS;
-        for row in (0..whole).step_by(ROWS) {
-            run_rows::<V, ROWS>(group, from, to, row, &mut state[row * d..][..ROWS * d]);
+    let n_rows = state.len() / d;
+    // Tokens outside: the rows of the next turn are independent of this one's, and the state stays in the first-level
+    // cache.
+    for t in 0..group.n_tokens {
+        let mut row = 0;
+        if d == 8 * LANES {
+            // Eight sums and their operands fill 32 wide registers, four fill 16 narrow ones.
+            while V::WIDE_TILES && row + 8 <= n_rows {
+                step_whole::<V, 8, 8>(group, t, row, &mut state[row * d..]);
+                row += 8;
+            }
+            while row + 4 <= n_rows {
+                step_whole::<V, 4, 8>(group, t, row, &mut state[row * d..]);
+                row += 4;
+            }
         }
-        for row in whole..n_rows {
-            run_rows::<V, 1>(group, from, to, row, &mut state[row * d..][..d]);
+        while row + 4 <= n_rows {
+            step::<V, 4>(group, t, row, &mut state[row * d..][..4 * d]);
+            row += 4;
+        }
+        while row < n_rows {
+            step::<V, 1>(group, t, row, &mut state[row * d..][..d]);
+            row += 1;
         }
     }
 }
 
-/// Tokens `from..to` through `N` state rows, `row` counted in the group.
+/// [`step`] for rows of `C` whole vectors: no bounds checks, and the rows share the loads of k and q.
 #[inline(always)]
-fn run_rows<V: Vector, const N: usize>(
+fn step_whole<V: Vector, const N: usize, const C: usize>(
     group: &Group<'_>,
-    from: usize,
-    to: usize,
+    t: usize,
     row: usize,
     state: &mut [f32],
 ) {
     let &Group { q, k, v, decay, beta, out, n_v, d, head, key_head, first, .. } = group;
     let place = head * d + first + row;
-    for t in from..to {
-        let k = &k.data[t * k.stride + key_head * d..][..d];
-        let q = &q.data[t * q.stride + key_head * d..][..d];
-        let v = &v.data[t * v.stride + place..][..N];
-        let factor = math::exp(V::splat(decay[t * n_v + head]));
-        let beta = beta[t * n_v + head];
+    let k: &[[f32; LANES]; C] =
+        k.data[t * k.stride + key_head * d..].as_chunks().0.first_chunk().expect("checked");
+    let q: &[[f32; LANES]; C] =
+        q.data[t * q.stride + key_head * d..].as_chunks().0.first_chunk().expect("checked");
+    let v: &[f32; N] = v.data[t * v.stride + place..].first_chunk().expect("checked");
+    let rows: &mut [[[f32; LANES]; C]; N] =
+        state.as_chunks_mut().0.as_chunks_mut().0.first_chunk_mut().expect("N rows");
+    let factor = math::exp(V::splat(decay[t * n_v + head]));
+    let beta = beta[t * n_v + head];
 
-        let mut sums = [V::zero(); N];
-        for (i, k) in k.chunks(LANES).enumerate() {
-            let k = V::load_part(k);
-            for (r, sum) in sums.iter_mut().enumerate() {
-                let s = V::load_part(&state[r * d + i * LANES..][..LANES.min(d - i * LANES)]).mul(factor);
-                *sum = s.mul_add(k, *sum);
-            }
+    let mut sums = [V::zero(); N];
+    for i in 0..C {
+        let k = V::load(&k[i]);
+        for r in 0..N {
+            sums[r] = V::load(&rows[r][i]).mul(factor).mul_add(k, sums[r]);
         }
-        let predicted = V::hsum_each(&sums);
-        let delta: [V; N] = std::array::from_fn(|r| V::splat(beta * (v[r] - predicted[r])));
-
-        let mut sums = [V::zero(); N];
-        for (i, (k, q)) in k.chunks(LANES).zip(q.chunks(LANES)).enumerate() {
-            let (k, q) = (V::load_part(k), V::load_part(q));
-            for (r, sum) in sums.iter_mut().enumerate() {
-                let s = &mut state[r * d + i * LANES..][..LANES.min(d - i * LANES)];
-                let updated = k.mul_add(delta[r], V::load_part(s).mul(factor));
-                updated.store_part(s);
-                *sum = updated.mul_add(q, *sum);
-            }
-        }
-        // SAFETY: only this task uses these rows' outputs.
-        let out = unsafe { out.part(t * n_v * d + place..t * n_v * d + place + N) };
-        out.copy_from_slice(&V::hsum_each(&sums));
     }
+    let predicted = V::hsum_each(&sums);
+    let mut delta = [V::zero(); N];
+    for r in 0..N {
+        delta[r] = V::splat(beta * (v[r] - predicted[r]));
+    }
+    let mut sums = [V::zero(); N];
+    for i in 0..C {
+        let (k, q) = (V::load(&k[i]), V::load(&q[i]));
+        for r in 0..N {
+            let updated = k.mul_add(delta[r], V::load(&rows[r][i]).mul(factor));
+            updated.store(&mut rows[r][i]);
+            sums[r] = updated.mul_add(q, sums[r]);
+        }
+    }
+    // SAFETY: only this task uses these rows' outputs.
+    let out = unsafe { out.part(t * n_v * d + place..t * n_v * d + place + N) };
+    out.copy_from_slice(&V::hsum_each(&sums));
+}
+
+/// Token `t` for `N` state rows of any length, `row` counted in the group.
+#[inline(always)]
+fn step<V: Vector, const N: usize>(group: &Group<'_>, t: usize, row: usize, state: &mut [f32]) {
+    let &Group { q, k, v, decay, beta, out, n_v, d, head, key_head, first, .. } = group;
+    let place = head * d + first + row;
+    let (k16, k_tail) = k.data[t * k.stride + key_head * d..][..d].as_chunks::<LANES>();
+    let (q16, q_tail) = q.data[t * q.stride + key_head * d..][..d].as_chunks::<LANES>();
+    let v = &v.data[t * v.stride + place..][..N];
+    let factor = math::exp(V::splat(decay[t * n_v + head]));
+    let beta = beta[t * n_v + head];
+
+    let mut sums = [V::zero(); N];
+    for (s, sum) in state.chunks_exact(d).zip(&mut sums) {
+        let (s16, s_tail) = s.as_chunks::<LANES>();
+        for (s, k) in s16.iter().zip(k16) {
+            *sum = V::load(s).mul(factor).mul_add(V::load(k), *sum);
+        }
+        if !s_tail.is_empty() {
+            *sum = V::load_part(s_tail).mul(factor).mul_add(V::load_part(k_tail), *sum);
+        }
+    }
+    let predicted = V::hsum_each(&sums);
+
+    for (r, (s, sum)) in state.chunks_exact_mut(d).zip(&mut sums).enumerate() {
+        let delta = V::splat(beta * (v[r] - predicted[r]));
+        *sum = V::zero();
+        let (s16, s_tail) = s.as_chunks_mut::<LANES>();
+        for ((s, k), q) in s16.iter_mut().zip(k16).zip(q16) {
+            let updated = V::load(k).mul_add(delta, V::load(s).mul(factor));
+            updated.store(s);
+            *sum = updated.mul_add(V::load(q), *sum);
+        }
+        if !s_tail.is_empty() {
+            let updated = V::load_part(k_tail).mul_add(delta, V::load_part(s_tail).mul(factor));
+            updated.store_part(s_tail);
+            *sum = updated.mul_add(V::load_part(q_tail), *sum);
+        }
+    }
+    // SAFETY: only this task uses these rows' outputs.
+    let out = unsafe { out.part(t * n_v * d + place..t * n_v * d + place + N) };
+    out.copy_from_slice(&V::hsum_each(&sums));
 }

@@ -4,7 +4,7 @@ use super::math;
 use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
 use super::split::{GRAIN_EXP, GRAIN_MOVE, for_elements, for_rows};
-use super::vector::{Array, Vector, map, map_two, zip_map};
+use super::vector::{Vector, map, map_two, zip_map};
 use crate::Pool;
 use crate::disjoint::Disjoint;
 
@@ -79,7 +79,7 @@ pub fn sigmoid_scaled_in_place(pool: &Pool, x: &mut [f32], scale_in: f32, scale_
 
 /// `1 / (1 + e^-x)` of one value, the bits that the row operations give.
 pub fn sigmoid(x: f32) -> f32 {
-    math::sigmoid(Array::splat(x)).to_array()[0]
+    sigmoid_one(current(), x)
 }
 
 /// Splits rows of `2 n` values in halves: `first` gets values `0..n` of each row, `second` the others.
@@ -147,6 +147,7 @@ multiversion! {
     fn silu_gate = silu_gate_body(y: &mut [f32], gate: &[f32]);
     fn silu_scaled = silu_scaled_body(x: &mut [f32], scale: f32);
     fn sigmoid_scaled = sigmoid_scaled_body(x: &mut [f32], scale_in: f32, scale_out: f32);
+    fn sigmoid_one = sigmoid_one_body(x: f32) -> f32;
     fn sum_ranks = sum_ranks_body(y: &mut [f32], rows: &[f32], w: &[f32], n: usize, column: usize);
 }
 
@@ -188,6 +189,11 @@ fn silu_scaled_body<V: Vector>(x: &mut [f32], scale: f32) {
 fn sigmoid_scaled_body<V: Vector>(x: &mut [f32], scale_in: f32, scale_out: f32) {
     let (scale_in, scale_out) = (V::splat(scale_in), V::splat(scale_out));
     map::<V>(x, |x| math::sigmoid(x.mul(scale_in)).mul(scale_out));
+}
+
+#[inline(always)]
+fn sigmoid_one_body<V: Vector>(x: f32) -> f32 {
+    math::sigmoid(V::splat(x)).first()
 }
 
 #[inline(always)]

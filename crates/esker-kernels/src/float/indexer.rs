@@ -4,7 +4,7 @@ use super::kv::{Element, Kv};
 use super::multiversion::{current, multiversion};
 use super::norm::check_rows;
 use super::split::{GRAIN_MOVE, for_rows};
-use super::vector::Vector;
+use super::vector::{Vector, dot_tile};
 use crate::Pool;
 use crate::disjoint::Disjoint;
 use crate::lanes::LANES;
@@ -102,27 +102,52 @@ fn score_f16_body<V: Vector>(iq: &[f32], keys: &[u16], d: usize, scores: &mut [f
 
 #[inline(always)]
 fn score<V: Vector, E: Element>(iq: &[f32], keys: &[E], d: usize, scores: &mut [f32]) {
-    for (key, score) in keys.chunks_exact(d).zip(scores) {
-        let mut sum = 0.0;
-        for q in iq.chunks_exact(d) {
-            let s = dot_stored::<V, E>(q, key);
-            sum += if s < 0.0 { 0.0 } else { s };
+    scores.fill(0.0);
+    let mut heads = iq;
+    // Heads in order, four at a time: a score gets its addends in the order of the heads.
+    while heads.len() >= 4 * d {
+        let (now, later) = heads.split_at(4 * d);
+        if V::WIDE_TILES {
+            add_heads::<V, E, 4, 4, 16>(now, keys, d, scores);
+        } else {
+            add_heads::<V, E, 4, 1, 4>(now, keys, d, scores);
         }
-        *score = sum;
+        heads = later;
+    }
+    for head in heads.chunks_exact(d) {
+        if V::WIDE_TILES {
+            add_heads::<V, E, 1, 16, 16>(head, keys, d, scores);
+        } else {
+            add_heads::<V, E, 1, 4, 4>(head, keys, d, scores);
+        }
     }
 }
 
-/// Canonical dot product of f32 with stored elements.
+/// Adds the rectified products of `H` heads with all keys, `P` keys at a time; `N = H * P`.
 #[inline(always)]
-pub(super) fn dot_stored<V: Vector, E: Element>(a: &[f32], b: &[E]) -> f32 {
-    let (a16, a_tail) = a.as_chunks::<LANES>();
-    let (b16, b_tail) = b.as_chunks::<LANES>();
-    let mut acc = V::zero();
-    for (a, b) in a16.iter().zip(b16) {
-        acc = V::load(a).mul_add(E::load(b), acc);
+fn add_heads<V: Vector, E: Element, const H: usize, const P: usize, const N: usize>(
+    heads: &[f32],
+    keys: &[E],
+    d: usize,
+    scores: &mut [f32],
+) {
+    let mut q: [&[f32]; H] = [&[]; H];
+    for (q, head) in q.iter_mut().zip(heads.chunks_exact(d)) {
+        *q = head;
     }
-    if !a_tail.is_empty() {
-        acc = V::load_part(a_tail).mul_add(E::load_part(b_tail), acc);
+    let n_keys = scores.len();
+    for (tile, scores) in scores.chunks_mut(P).enumerate() {
+        // The last tile repeats the last key; the extra products are not used.
+        let mut rows: [&[E]; P] = [&[]; P];
+        for (p, row) in rows.iter_mut().enumerate() {
+            *row = &keys[(tile * P + p).min(n_keys - 1) * d..][..d];
+        }
+        let products = dot_tile::<V, E, H, P, N>(q, rows);
+        for (p, score) in scores.iter_mut().enumerate() {
+            for h in 0..H {
+                let product = products[h * P + p];
+                *score += if product < 0.0 { 0.0 } else { product };
+            }
+        }
     }
-    acc.hsum()
 }

@@ -1,17 +1,22 @@
 //! Choosing the largest: top-k, the best blocks, argmax. Ties always go to the lower index, so that every path
 //! through the program chooses alike.
 
+use super::multiversion::{current, multiversion};
+
 /// The `k` largest of `row`, largest first; ties: lower index first. `out`: `[k]`, or longer with the rest untouched.
 ///
 /// Cost: one pass over `row`, plus `k` for each of the roughly `k ln(n / k)` values that enter the list; no
 /// allocation.
 ///
 /// # Panics
-/// If `k == 0`, `k > row.len()`, `out` is shorter than `k`, or a value is NaN (a layer above is broken).
+/// If `k > row.len()`, `out` is shorter than `k`, or a value is NaN (a layer above is broken).
 pub fn top_k(row: &[f32], k: usize, out: &mut [u32]) {
-    assert!(k > 0 && k <= row.len(), "cannot choose {k} of {}", row.len());
+    assert!(k <= row.len(), "cannot choose {k} of {}", row.len());
     assert!(out.len() >= k, "the output holds {} of {k}", out.len());
     let out = &mut out[..k];
+    if k == 0 {
+        return;
+    }
     for i in 0..k {
         assert!(!row[i].is_nan(), "NaN at {i}");
         insert(row, out, i, i);
@@ -84,6 +89,7 @@ pub fn select_blocks(scores: &[f32], m: usize, out: &mut [u32]) -> usize {
 
 /// A score that at least `m` reach and fewer than `m` exceed, and how many exceed it; `0 < m < scores.len()`, no NaN.
 fn threshold(scores: &[f32], m: usize) -> (f32, usize) {
+    let isa = current();
     // The largest key whose value is reached by at least m scores, one bit after the other.
     let mut key = 0u32;
     for bit in (0..32).rev() {
@@ -93,7 +99,7 @@ fn threshold(scores: &[f32], m: usize) -> (f32, usize) {
             // Below -inf all reach it, above +inf none.
             if higher & 0x8000_0000 == 0 { scores.len() } else { 0 }
         } else {
-            scores.iter().map(|&s| u32::from(s >= value)).sum::<u32>() as usize
+            count_reaching(isa, scores, value)
         };
         if reached >= m {
             key = higher;
@@ -103,7 +109,24 @@ fn threshold(scores: &[f32], m: usize) -> (f32, usize) {
         }
     }
     let value = value_of_key(key);
-    (value, scores.iter().map(|&s| u32::from(s > value)).sum::<u32>() as usize)
+    (value, count_above(isa, scores, value))
+}
+
+multiversion! {
+    fn count_reaching = count_reaching_body(scores: &[f32], value: f32) -> usize;
+    fn count_above = count_above_body(scores: &[f32], value: f32) -> usize;
+}
+
+#[expect(clippy::extra_unused_type_parameters, reason = "the compiler vectorises it")]
+#[inline(always)]
+fn count_reaching_body<V>(scores: &[f32], value: f32) -> usize {
+    scores.iter().map(|&s| u32::from(s >= value)).sum::<u32>() as usize
+}
+
+#[expect(clippy::extra_unused_type_parameters, reason = "the compiler vectorises it")]
+#[inline(always)]
+fn count_above_body<V>(scores: &[f32], value: f32) -> usize {
+    scores.iter().map(|&s| u32::from(s > value)).sum::<u32>() as usize
 }
 
 /// Unsigned keys in the order of the floats they stand for; the inverse of the usual sortable transform. Keys below

@@ -5,7 +5,7 @@ use crate::float::kv::{Element, Kv};
 use crate::float::math;
 use crate::float::multiversion::multiversion;
 use crate::float::softmax::{row_max, row_sum};
-use crate::float::vector::{Vector, map, zip_map};
+use crate::float::vector::{Vector, dot_tile, map, zip_map};
 use crate::lanes::LANES;
 
 /// Inputs of one block.
@@ -32,9 +32,12 @@ pub(super) struct Factors {
 
 impl Running {
     /// Merges the statistics of the next block.
-    pub(super) fn merge(&mut self, block: Running) -> Factors {
+    #[inline(always)]
+    fn merge<V: Vector>(&mut self, block: Running) -> Factors {
         let max = if block.max > self.max { block.max } else { self.max };
-        let factors = Factors { old: math::exp_one(self.max - max), new: math::exp_one(block.max - max) };
+        let old = math::exp(V::splat(self.max - max)).first();
+        let new = math::exp(V::splat(block.max - max)).first();
+        let factors = Factors { old, new };
         self.sum = self.sum.mul_add(factors.old, block.sum * factors.new);
         self.max = max;
         factors
@@ -42,24 +45,29 @@ impl Running {
 }
 
 multiversion! {
-    pub(super) fn attend_block = attend_block_body(block: &Block<'_>, first: bool, running: &mut [Running], out: &mut [f32]);
-    pub(super) fn merge_block = merge_block_body(out: &mut [f32], values: &[f32], factors: Factors);
+    pub(super) fn attend_block = attend_block_body(block: &Block<'_>, first: bool, weights: &mut [[f32; BLOCK]; HEADS], running: &mut [Running], out: &mut [f32]);
+    pub(super) fn merge_block = merge_block_body(running: &mut Running, block: Running, out: &mut [f32], values: &[f32]);
     pub(super) fn scale_rows = scale_rows_body(running: &[Running], width: usize, out: &mut [f32]);
 }
 
 #[inline(always)]
-fn attend_block_body<V: Vector>(block: &Block<'_>, first: bool, running: &mut [Running], out: &mut [f32]) {
+fn attend_block_body<V: Vector>(
+    block: &Block<'_>,
+    first: bool,
+    weights: &mut [[f32; BLOCK]; HEADS],
+    running: &mut [Running],
+    out: &mut [f32],
+) {
     let heads = running.len();
     debug_assert!(heads <= HEADS && block.q.len() == heads * block.head_dim);
-    // Scores, then weights, of each head.
-    let mut weights = [[0.0f32; BLOCK]; HEADS];
+    // Scores first, then weights, of each head.
     match block.k {
         Kv::F32(k) => scores::<V, f32>(block, k, &mut weights[..heads]),
         Kv::F16(k) => scores::<V, u16>(block, k, &mut weights[..heads]),
     }
     let n = block.positions.len();
     let mut factors = [Factors { old: 0.0, new: 1.0 }; HEADS];
-    for ((weights, running), factors) in weights.iter_mut().zip(&mut *running).zip(&mut factors) {
+    for ((weights, running), factors) in weights.iter_mut().zip(running).zip(&mut factors) {
         let weights = &mut weights[..n];
         let max = row_max::<V>(weights);
         map::<V>(weights, |s| math::exp(s.sub(V::splat(max))));
@@ -67,7 +75,7 @@ fn attend_block_body<V: Vector>(block: &Block<'_>, first: bool, running: &mut [R
         if first {
             *running = own;
         } else {
-            *factors = running.merge(own);
+            *factors = running.merge::<V>(own);
         }
     }
     match block.v {
@@ -76,8 +84,10 @@ fn attend_block_body<V: Vector>(block: &Block<'_>, first: bool, running: &mut [R
     }
 }
 
+/// Merges the next block's statistics and values, `[head_dim_v]`, into those of one head.
 #[inline(always)]
-fn merge_block_body<V: Vector>(out: &mut [f32], values: &[f32], factors: Factors) {
+fn merge_block_body<V: Vector>(running: &mut Running, block: Running, out: &mut [f32], values: &[f32]) {
+    let factors = running.merge::<V>(block);
     zip_map::<V>(out, values, |old, new| merged(old, new, factors));
 }
 
@@ -128,33 +138,18 @@ fn score_heads<V: Vector, E: Element, const H: usize, const P: usize, const N: u
     scores: &mut [[f32; BLOCK]],
 ) {
     let d = block.head_dim;
-    let q: [&[f32]; H] = std::array::from_fn(|h| &block.q[(head + h) * d..][..d]);
+    let mut q: [&[f32]; H] = [&[]; H];
+    for (h, q) in q.iter_mut().enumerate() {
+        *q = &block.q[(head + h) * d..][..d];
+    }
     for (tile, positions) in block.positions.chunks(P).enumerate() {
         // The last tile repeats its last position; the extra scores are not stored.
-        let rows: [&[E]; P] = std::array::from_fn(|i| {
-            let position = positions[i.min(positions.len() - 1)] as usize;
-            &k[position * d..][..d]
-        });
-        let mut sums = [V::zero(); N];
-        let whole = d - d % LANES;
-        for i in (0..whole).step_by(LANES) {
-            let keys: [V; P] = std::array::from_fn(|p| E::load(&rows[p].as_chunks::<LANES>().0[i / LANES]));
-            for h in 0..H {
-                let q = V::load(&q[h].as_chunks::<LANES>().0[i / LANES]);
-                for p in 0..P {
-                    sums[h * P + p] = q.mul_add(keys[p], sums[h * P + p]);
-                }
-            }
+        let mut rows: [&[E]; P] = [&[]; P];
+        for (p, row) in rows.iter_mut().enumerate() {
+            let position = positions[p.min(positions.len() - 1)] as usize;
+            *row = &k[position * d..][..d];
         }
-        if whole < d {
-            for h in 0..H {
-                let q = V::load_part(&q[h][whole..]);
-                for p in 0..P {
-                    sums[h * P + p] = q.mul_add(E::load_part(&rows[p][whole..]), sums[h * P + p]);
-                }
-            }
-        }
-        let sums = V::hsum_each(&sums);
+        let sums = dot_tile::<V, E, H, P, N>(q, rows);
         for h in 0..H {
             for p in 0..positions.len() {
                 scores[head + h][tile * P + p] = sums[h * P + p] * block.scale;
@@ -208,11 +203,14 @@ fn value_heads<V: Vector, E: Element, const H: usize, const C: usize>(
         let mut sums = [[V::zero(); C]; H];
         for (i, &position) in block.positions.iter().enumerate() {
             let (row, _) = v[position as usize * width + column..][..C * LANES].as_chunks::<LANES>();
-            let row: [V; C] = std::array::from_fn(|c| E::load(&row[c]));
+            let mut values = [V::zero(); C];
+            for c in 0..C {
+                values[c] = E::load(&row[c]);
+            }
             for h in 0..H {
                 let weight = V::splat(weights[head + h][i]);
                 for c in 0..C {
-                    sums[h][c] = weight.mul_add(row[c], sums[h][c]);
+                    sums[h][c] = weight.mul_add(values[c], sums[h][c]);
                 }
             }
         }

@@ -104,16 +104,12 @@ impl Vector for Avx2 {
 
     #[inline(always)]
     fn shift_into_exponent(self, bias: u32) -> Self {
-        let shift = |x| {
-            let shifted = cpu!(_mm256_slli_epi32::<23>(_mm256_castps_si256(x)));
-            cpu!(_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(bias as i32))))
-        };
-        Self(shift(self.0), shift(self.1))
+        Self(shift_and_add(self.0, bias), shift_and_add(self.1, bias))
     }
 
     #[inline(always)]
     fn hsum(self) -> f32 {
-        hsum8(cpu!(_mm256_add_ps(self.0, self.1)))
+        hsum8(self.eight())
     }
 
     #[inline(always)]
@@ -122,13 +118,27 @@ impl Vector for Avx2 {
         let (v4, v_tail) = v.as_chunks::<4>();
         let (sums4, sums_tail) = sums.as_chunks_mut::<4>();
         for (v, sums) in v4.iter().zip(sums4) {
-            *sums = hsum8_of_four(v.map(|v| cpu!(_mm256_add_ps(v.0, v.1))));
+            *sums = hsum8_of_four([v[0].eight(), v[1].eight(), v[2].eight(), v[3].eight()]);
         }
         for (v, sum) in v_tail.iter().zip(sums_tail) {
             *sum = v.hsum();
         }
         sums
     }
+}
+
+impl Avx2 {
+    /// First step of the canonical tree: lanes 8..16 added to lanes 0..8.
+    #[inline(always)]
+    fn eight(self) -> __m256 {
+        cpu!(_mm256_add_ps(self.0, self.1))
+    }
+}
+
+#[inline(always)]
+fn shift_and_add(x: __m256, bias: u32) -> __m256 {
+    let shifted = cpu!(_mm256_slli_epi32::<23>(_mm256_castps_si256(x)));
+    cpu!(_mm256_castsi256_ps(_mm256_add_epi32(shifted, _mm256_set1_epi32(bias as i32))))
 }
 
 /// The rest of the canonical tree, from 8 lanes: 8 → 4 → 2 → 1.
@@ -142,10 +152,7 @@ pub(super) fn hsum8(v: __m256) -> f32 {
 /// [`hsum8`] of four vectors, sharing the shuffles: each step adds the halves of two vectors at once.
 #[inline(always)]
 pub(super) fn hsum8_of_four(v: [__m256; 4]) -> [f32; 4] {
-    let halve = |a, b| {
-        cpu!(_mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)))
-    };
-    let (even, odd) = (halve(v[0], v[2]), halve(v[1], v[3])); // 4 lanes each
+    let (even, odd) = (fours(v[0], v[2]), fours(v[1], v[3]));
     let pairs =
         cpu!(_mm256_add_ps(_mm256_shuffle_ps::<0x44>(even, odd), _mm256_shuffle_ps::<0xee>(even, odd)));
     let (low, high) = (cpu!(_mm256_castps256_ps128(pairs)), cpu!(_mm256_extractf128_ps::<1>(pairs)));
@@ -154,4 +161,10 @@ pub(super) fn hsum8_of_four(v: [__m256; 4]) -> [f32; 4] {
     // SAFETY: writes the 4 values of `out`.
     unsafe { _mm_storeu_ps(out.as_mut_ptr(), sums) };
     out
+}
+
+/// 8 → 4 lanes of two vectors: `[a | b]`.
+#[inline(always)]
+fn fours(a: __m256, b: __m256) -> __m256 {
+    cpu!(_mm256_add_ps(_mm256_permute2f128_ps::<0x20>(a, b), _mm256_permute2f128_ps::<0x31>(a, b)))
 }

@@ -108,7 +108,7 @@ impl Vector for Avx512 {
         let (v4, v_tail) = v_rest.as_chunks::<4>();
         let (sums4, sums_tail) = sums_rest.as_chunks_mut::<4>();
         for (v, sums) in v4.iter().zip(sums4) {
-            *sums = hsum8_of_four(v.map(Self::eight));
+            *sums = hsum8_of_four([v[0].eight(), v[1].eight(), v[2].eight(), v[3].eight()]);
         }
         for (v, sum) in v_tail.iter().zip(sums_tail) {
             *sum = v.hsum();
@@ -129,17 +129,26 @@ impl Avx512 {
 /// four steps also does one step of the tree, so 45 instructions replace 16 trees.
 #[inline(always)]
 fn hsum_sixteen(v: &[Avx512; 16]) -> Avx512 {
-    // 16 → 8 lanes: [a 0..8 | b 0..8].
-    let eights = |a: Avx512, b: Avx512| {
-        cpu!(_mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a.0, b.0), _mm512_shuffle_f32x4::<0xee>(a.0, b.0)))
-    };
-    // 8 → 4 lanes: [a | b | c | d] in the four quarters.
-    let fours = |m: usize| {
-        let (ab, cd) = (eights(v[m], v[4 + m]), eights(v[8 + m], v[12 + m]));
-        cpu!(_mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd)))
-    };
-    // 4 → 2 lanes inside each quarter, then 2 → 1.
-    let twos = |a, b| cpu!(_mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b)));
-    let (a, b) = (twos(fours(0), fours(1)), twos(fours(2), fours(3)));
+    let a = twos(fours(v[0], v[4], v[8], v[12]), fours(v[1], v[5], v[9], v[13]));
+    let b = twos(fours(v[2], v[6], v[10], v[14]), fours(v[3], v[7], v[11], v[15]));
     Avx512(cpu!(_mm512_add_ps(_mm512_shuffle_ps::<0x88>(a, b), _mm512_shuffle_ps::<0xdd>(a, b))))
+}
+
+/// 16 → 8 lanes of two vectors: `[a | b]`.
+#[inline(always)]
+fn eights(a: Avx512, b: Avx512) -> __m512 {
+    cpu!(_mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a.0, b.0), _mm512_shuffle_f32x4::<0xee>(a.0, b.0)))
+}
+
+/// 16 → 4 lanes of four vectors: `[a | b | c | d]`.
+#[inline(always)]
+fn fours(a: Avx512, b: Avx512, c: Avx512, d: Avx512) -> __m512 {
+    let (ab, cd) = (eights(a, b), eights(c, d));
+    cpu!(_mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xdd>(ab, cd)))
+}
+
+/// 4 → 2 lanes in each quarter of two vectors.
+#[inline(always)]
+fn twos(a: __m512, b: __m512) -> __m512 {
+    cpu!(_mm512_add_ps(_mm512_shuffle_ps::<0x44>(a, b), _mm512_shuffle_ps::<0xee>(a, b)))
 }

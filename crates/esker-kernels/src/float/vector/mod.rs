@@ -25,6 +25,7 @@ pub(super) use avx512::Avx512;
 #[cfg(target_arch = "aarch64")]
 pub(super) use neon::Neon;
 
+use super::kv::Element;
 use crate::lanes::LANES;
 
 /// Sixteen f32 values.
@@ -64,7 +65,16 @@ pub(super) trait Vector: Copy {
     /// [`hsum`](Self::hsum) of each vector.
     #[inline(always)]
     fn hsum_each<const N: usize>(v: &[Self; N]) -> [f32; N] {
-        std::array::from_fn(|i| v[i].hsum())
+        let mut sums = [0.0; N];
+        for i in 0..N {
+            sums[i] = v[i].hsum();
+        }
+        sums
+    }
+
+    #[inline(always)]
+    fn first(self) -> f32 {
+        self.to_array()[0]
     }
 
     #[inline(always)]
@@ -88,18 +98,16 @@ pub(super) trait Vector: Copy {
     /// `x`, filled up with zeros. At most 16 elements.
     #[inline(always)]
     fn load_part(x: &[f32]) -> Self {
-        match x.try_into() {
-            Ok(full) => Self::load(full),
-            Err(_) => Self::load_part_or(x, 0.0),
-        }
+        Self::load_part_or(x, 0.0)
     }
 
     /// `x`, filled up with `rest`. At most 16 elements.
     #[inline(always)]
     fn load_part_or(x: &[f32], rest: f32) -> Self {
-        let mut full = [rest; LANES];
-        full[..x.len()].copy_from_slice(x);
-        Self::load(&full)
+        match x.try_into() {
+            Ok(full) => Self::load(full),
+            Err(_) => Self::load(&filled(x, rest)),
+        }
     }
 
     /// The first `out.len()` lanes; at most 16.
@@ -107,28 +115,46 @@ pub(super) trait Vector: Copy {
     fn store_part(self, out: &mut [f32]) {
         match out.try_into() {
             Ok(full) => self.store(full),
-            Err(_) => out.copy_from_slice(&self.to_array()[..out.len()]),
+            Err(_) => copy_first(&self.to_array(), out),
         }
     }
 
     /// As [`load_part`](Self::load_part), from half precision.
     #[inline(always)]
     fn load_f16_part(x: &[u16]) -> Self {
-        if let Ok(full) = x.try_into() {
-            return Self::load_f16(full);
+        match x.try_into() {
+            Ok(full) => Self::load_f16(full),
+            Err(_) => Self::load_f16(&filled(x, 0)),
         }
-        let mut full = [0; LANES];
-        full[..x.len()].copy_from_slice(x);
-        Self::load_f16(&full)
     }
 
     /// As [`store_part`](Self::store_part), to half precision.
     #[inline(always)]
     fn store_f16_part(self, out: &mut [u16]) {
-        let mut full = [0; LANES];
-        self.store_f16(&mut full);
-        out.copy_from_slice(&full[..out.len()]);
+        match out.try_into() {
+            Ok(full) => self.store_f16(full),
+            Err(_) => {
+                let mut all = [0; LANES];
+                self.store_f16(&mut all);
+                copy_first(&all, out);
+            }
+        }
     }
+}
+
+// Only the end of a ragged row comes here: out of line, the loops around stay small.
+#[cold]
+#[inline(never)]
+fn filled<T: Copy>(x: &[T], rest: T) -> [T; LANES] {
+    let mut full = [rest; LANES];
+    full[..x.len()].copy_from_slice(x);
+    full
+}
+
+#[cold]
+#[inline(never)]
+fn copy_first<T: Copy>(all: &[T; LANES], out: &mut [T]) {
+    out.copy_from_slice(&all[..out.len()]);
 }
 
 /// Canonical dot product ([`crate::lanes::dot`]).
@@ -146,15 +172,14 @@ pub(super) fn dot<V: Vector>(a: &[f32], b: &[f32]) -> f32 {
     acc.hsum()
 }
 
+// In the three loops below `f` is called at one place only, ragged ends included. A closure cannot be marked
+// `#[inline(always)]`; one that is called once is inlined, and must be, to be compiled with the right features.
+
 /// `y[i] = f(y[i])`, sixteen at a time.
 #[inline(always)]
 pub(super) fn map<V: Vector>(y: &mut [f32], f: impl Fn(V) -> V) {
-    let (y16, y_tail) = y.as_chunks_mut::<LANES>();
-    for y in y16 {
-        f(V::load(y)).store(y);
-    }
-    if !y_tail.is_empty() {
-        f(V::load_part(y_tail)).store_part(y_tail);
+    for y in y.chunks_mut(LANES) {
+        f(V::load_part(y)).store_part(y);
     }
 }
 
@@ -162,13 +187,8 @@ pub(super) fn map<V: Vector>(y: &mut [f32], f: impl Fn(V) -> V) {
 #[inline(always)]
 pub(super) fn zip_map<V: Vector>(y: &mut [f32], x: &[f32], f: impl Fn(V, V) -> V) {
     debug_assert_eq!(y.len(), x.len());
-    let (y16, y_tail) = y.as_chunks_mut::<LANES>();
-    let (x16, x_tail) = x.as_chunks::<LANES>();
-    for (y, x) in y16.iter_mut().zip(x16) {
-        f(V::load(y), V::load(x)).store(y);
-    }
-    if !y_tail.is_empty() {
-        f(V::load_part(y_tail), V::load_part(x_tail)).store_part(y_tail);
+    for (y, x) in y.chunks_mut(LANES).zip(x.chunks(LANES)) {
+        f(V::load_part(y), V::load_part(x)).store_part(y);
     }
 }
 
@@ -176,13 +196,50 @@ pub(super) fn zip_map<V: Vector>(y: &mut [f32], x: &[f32], f: impl Fn(V, V) -> V
 #[inline(always)]
 pub(super) fn map_two<V: Vector>(out: &mut [f32], a: &[f32], b: &[f32], f: impl Fn(V, V) -> V) {
     debug_assert!(out.len() == a.len() && a.len() == b.len());
-    let (out16, out_tail) = out.as_chunks_mut::<LANES>();
-    let (a16, a_tail) = a.as_chunks::<LANES>();
-    let (b16, b_tail) = b.as_chunks::<LANES>();
-    for ((out, a), b) in out16.iter_mut().zip(a16).zip(b16) {
-        f(V::load(a), V::load(b)).store(out);
+    for ((out, a), b) in out.chunks_mut(LANES).zip(a.chunks(LANES)).zip(b.chunks(LANES)) {
+        f(V::load_part(a), V::load_part(b)).store_part(out);
     }
-    if !out_tail.is_empty() {
-        f(V::load_part(a_tail), V::load_part(b_tail)).store_part(out_tail);
+}
+
+/// Canonical dot products of `H` rows of f32 with `P` rows of stored elements, all of one length, sharing the loads:
+/// `[h * P + p]` is row `h` times row `p`; `N = H * P`.
+#[inline(always)]
+pub(super) fn dot_tile<V: Vector, E: Element, const H: usize, const P: usize, const N: usize>(
+    a: [&[f32]; H],
+    b: [&[E]; P],
+) -> [f32; N] {
+    let n = a[0].len();
+    let whole = n / LANES;
+    // Plain loops: array::map and from_fn are not always inlined.
+    let mut a16: [&[[f32; LANES]]; H] = [&[]; H];
+    for h in 0..H {
+        a16[h] = &a[h].as_chunks().0[..whole];
     }
+    let mut b16: [&[[E; LANES]]; P] = [&[]; P];
+    for p in 0..P {
+        b16[p] = &b[p].as_chunks().0[..whole];
+    }
+    let mut sums = [V::zero(); N];
+    for i in 0..whole {
+        let mut row = [V::zero(); P];
+        for p in 0..P {
+            row[p] = E::load(&b16[p][i]);
+        }
+        for h in 0..H {
+            let a = V::load(&a16[h][i]);
+            for p in 0..P {
+                sums[h * P + p] = a.mul_add(row[p], sums[h * P + p]);
+            }
+        }
+    }
+    if !n.is_multiple_of(LANES) {
+        for h in 0..H {
+            let a = V::load_part(&a[h][whole * LANES..n]);
+            for p in 0..P {
+                let b = E::load_part(&b[p][whole * LANES..n]);
+                sums[h * P + p] = a.mul_add(b, sums[h * P + p]);
+            }
+        }
+    }
+    V::hsum_each(&sums)
 }
