@@ -21,6 +21,19 @@ pub(crate) fn page_bytes() -> usize {
     })
 }
 
+/// Fixes the sizes from which malloc maps blocks and trims its heap, which otherwise adapt upwards.
+pub(crate) fn fix_malloc_thresholds() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const BYTES: libc::c_int = 128 << 10;
+        // SAFETY: mallopt only sets parameters of the allocator and may be called at any time.
+        unsafe {
+            libc::mallopt(libc::M_MMAP_THRESHOLD, BYTES);
+            libc::mallopt(libc::M_TRIM_THRESHOLD, BYTES);
+        }
+    }
+}
+
 /// The most bytes that this process may lock, or `None` when there is no limit or it cannot be read.
 pub(crate) fn memlock_limit() -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -4,10 +4,14 @@
 //! memory, and measures how long the layers waited. A slot's buffer is either here or with the disk; what is not here
 //! cannot be computed with, so a half-read expert cannot be either.
 
+use crate::guard::{Guard, Verdict};
 use crate::resident::expert_weights;
 use crate::slots::SlotLayout;
+use crate::stats::Stats;
 use crate::tables::Tables;
-use esker_cache::{Action, ExpertCache, ExpertId, FailCause, Phase, Priority, ReadId, SlotId, Visibility};
+use esker_cache::{
+    Action, ClassId, ExpertCache, ExpertId, FailCause, Phase, Priority, ReadId, SlotId, Visibility,
+};
 use esker_disk::{Buffer, Completion, Disk, FileId, Read};
 use esker_models::{ExpertStore, RouteBias, StoreError, StoreLayout, TableId};
 use esker_ops::ExpertWeights;
@@ -58,6 +62,8 @@ pub(crate) struct CachedStore {
     pass_tokens: u32,
     /// (expert, tokens of the chunk that use it).
     counts: Vec<(u16, u32)>,
+    guard: Guard,
+    shrinks: u64,
     pub(crate) times: StoreTimes,
 }
 
@@ -159,12 +165,44 @@ impl CachedStore {
             phase: Phase::Prefill,
             pass_tokens: 0,
             counts: Vec::with_capacity(n_expert),
+            guard: Guard::new(),
+            shrinks: 0,
             times: StoreTimes::default(),
         }
     }
 
-    pub(crate) fn cache(&self) -> &ExpertCache {
-        &self.cache
+    /// Adds what is counted here.
+    pub(crate) fn count(&self, stats: &mut Stats) {
+        stats.count_cache(self.cache.counters(), self.cache.layer_counters(), &self.model_layer);
+        stats.wait_s = self.times.wait.as_secs_f64();
+        stats.row_bytes_read = self.times.row_bytes;
+        stats.arena_shrinks = self.shrinks;
+    }
+
+    /// Gives an eighth of every class's slots back to the system.
+    ///
+    /// # Errors
+    /// If no class can spare any: then the request ends rather than the machine swaps.
+    fn shrink(&mut self, available: u64, floor: u64) -> Result<(), StoreError> {
+        let classes = self.cache.config().classes.len();
+        let mut shrunk = false;
+        for class in 0..classes {
+            let class = ClassId(class as u8);
+            let n = self.cache.n_slots(class);
+            let fewer = (n - n / 8).max(self.cache.config().slots_min(class));
+            if fewer < n && self.cache.shrink(class, fewer, &mut self.actions).is_ok() {
+                shrunk = true;
+            }
+        }
+        self.act();
+        if !shrunk {
+            return Err(StoreError::NoRoom(format!(
+                "the machine has {available} bytes of memory left, less than the floor of {floor}, and the arena cannot \
+                 become smaller"
+            )));
+        }
+        self.shrinks += 1;
+        Ok(())
     }
 
     /// What carries reads out, and why they go through the page cache if they do.
@@ -305,6 +343,9 @@ impl ExpertStore for CachedStore {
             }
         } else {
             self.poll();
+        }
+        if let Verdict::Low { available, floor } = self.guard.look() {
+            self.shrink(available, floor)?;
         }
         let phase = if n_tokens == 1 { Phase::Decode } else { Phase::Prefill };
         self.phase = phase;

@@ -5,8 +5,10 @@ use crate::options::EngineOptions;
 use crate::plan::Plan;
 use crate::sampler::{Sampler, Sampling};
 use crate::session::Session;
+use crate::stats::Stats;
 use crate::stop::StopScanner;
 use crate::vocabulary::VocabularyError;
+use esker_disk::memory;
 use esker_gguf::Gguf;
 use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
 use esker_ops::{Ctx, Rows};
@@ -149,7 +151,7 @@ impl Engine {
             model,
             store,
             plan,
-            ctx: Ctx::new(threads),
+            ctx,
             scratch: Scratch::default(),
             moved: RoutingMoved::default(),
             options,
@@ -162,6 +164,26 @@ impl Engine {
     /// How the budget is laid out; `None` if all of the model is in memory.
     pub fn plan(&self) -> Option<&Plan> {
         self.plan.as_ref()
+    }
+
+    /// Everything counted since the model was loaded.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        if let Store::Cached(store) = &self.store {
+            store.count(&mut stats);
+        }
+        stats.route_picks = self.moved.picks;
+        stats.route_picks_changed = self.moved.changed;
+        stats.route_mass_moved = self.moved.mass;
+        stats.memory_bytes = memory::footprint().map_or(0, |f| f.pss);
+        stats.peak_memory_bytes = memory::peak_resident_bytes().unwrap_or(0);
+        stats
+    }
+
+    /// Scratch memory held now and at most since the last prompt's was released, bytes.
+    pub fn scratch_bytes(&self) -> (usize, usize) {
+        let scratch = self.ctx.scratch();
+        (scratch.now, scratch.peak)
     }
 
     /// The file's metadata and tensor directory.
@@ -257,7 +279,12 @@ impl Engine {
         }
         let mut logits = None;
         let mut done = 0;
-        for chunk in tokens.chunks(self.options.chunk.max(1)) {
+        let chunk_len = self.options.chunk.max(1);
+        for chunk in tokens.chunks(chunk_len) {
+            if chunk.len() < chunk_len && done > 0 {
+                // Buffers of whole chunks do not fit a shorter one: without this, both sizes would be held.
+                self.ctx.trim_scratch();
+            }
             let last = done + chunk.len() == tokens.len();
             logits = self.forward(session, chunk, if last { Output::Last } else { Output::None })?;
             done += chunk.len();

@@ -4,6 +4,7 @@
 
 mod cached;
 mod engine;
+mod guard;
 mod load;
 mod options;
 mod plan;
@@ -11,6 +12,7 @@ mod resident;
 mod sampler;
 mod session;
 mod slots;
+mod stats;
 mod stop;
 mod tables;
 mod vocabulary;
@@ -26,5 +28,6 @@ pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory};
 pub use plan::{ClassPlan, Plan, PlanLine};
 pub use sampler::{Sampler, Sampling, SamplingError, argmax};
 pub use session::Session;
+pub use stats::{LayerStats, Stats};
 pub use stop::StopScanner;
 pub use vocabulary::{VocabularyError, tokenizer};

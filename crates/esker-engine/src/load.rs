@@ -18,7 +18,7 @@ use esker_disk::{
 };
 use esker_gguf::{Gguf, MetadataError, OpenError, TensorInfo};
 use esker_models::{ExpertStore, LoadError, Model, Purpose, StoreError, StoreLayout};
-use esker_ops::WeightBytes;
+use esker_ops::{Ctx, WeightBytes};
 use esker_text::Tokenizer;
 use std::collections::HashMap;
 use std::path::Path;
@@ -152,7 +152,7 @@ pub(crate) struct Loaded {
     pub(crate) store: Store,
     pub(crate) plan: Option<Plan>,
     pub(crate) context: usize,
-    pub(crate) threads: usize,
+    pub(crate) ctx: Ctx,
     pub(crate) notes: Vec<String>,
 }
 
@@ -172,14 +172,17 @@ pub(crate) struct Decision {
 
 /// Opens, plans, allocates, builds.
 pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, EngineError> {
+    memory::return_freed_memory();
     let gguf = Gguf::open(path)?;
     let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
-    let threads = options.threads.unwrap_or_else(default_threads);
+    // The threads are part of the process whose footprint the plan begins with.
+    let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
+    let threads = ctx.threads();
     let context = context(&gguf, options)?;
     if options.memory == Memory::Resident {
         let (model, store) = resident(&gguf)?;
         let notes = model.notes().to_vec();
-        return Ok(Loaded { gguf, tokenizer, model, store, plan: None, context, threads, notes });
+        return Ok(Loaded { gguf, tokenizer, model, store, plan: None, context, ctx, notes });
     }
     let decision = decide(&gguf, options, context, threads)?;
     let (model, store, plan) = match decision.laid_out {
@@ -197,7 +200,7 @@ pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, Engin
     if let Store::Cached(store) = &store {
         notes.extend(store.disk_note());
     }
-    Ok(Loaded { gguf, tokenizer, model, store, plan, context, threads, notes })
+    Ok(Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes })
 }
 
 /// Chooses between all in memory and a budget, and lays the budget out.
@@ -207,7 +210,10 @@ pub(crate) fn decide(
     context: usize,
     threads: usize,
 ) -> Result<Decision, EngineError> {
-    let process = memory::footprint().map_or(0, |f| f.pss);
+    // Resident pages that are shared with other processes count in full: they may go away under us. Code that has not run
+    // yet is going to.
+    let program = memory::untouched_program_bytes().unwrap_or(0);
+    let process = memory::footprint().map_or(0, |f| f.rss) + program;
     let sizes = Sizes::measure(gguf, options, context, threads)?;
     let chunk = options.chunk.clamp(1, context);
     let available = memory::available();
@@ -262,12 +268,13 @@ pub struct PlanReport {
 /// # Errors
 /// As loading would, [`EngineError::Budget`] above all.
 pub fn plan(path: &Path, options: &EngineOptions) -> Result<PlanReport, EngineError> {
+    memory::return_freed_memory();
     let gguf = Gguf::open(path)?;
     let tokenizer = vocabulary::tokenizer(&gguf);
-    let threads = options.threads.unwrap_or_else(default_threads);
+    let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
     let context = context(&gguf, options)?;
-    let decision = decide(&gguf, options, context, threads)?;
-    drop(tokenizer); // it is part of the process while the footprint is measured
+    let decision = decide(&gguf, options, context, ctx.threads())?;
+    drop((tokenizer, ctx)); // they are part of the process while its footprint is measured
     let plan = decision.laid_out.map(|(plan, _)| plan);
     Ok(PlanReport { plan, why: decision.why, file_bytes: gguf.total_file_bytes(), context })
 }
