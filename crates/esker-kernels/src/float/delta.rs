@@ -71,7 +71,8 @@ pub struct DeltaShape {
 /// ```text
 /// S <- e^decay S        p = S k        S <- S + beta (v - p) kᵀ        out = S q
 /// ```
-/// `q`, `k`: `[T, n_k, d]`, already normalised and scaled. `v`, `out`: `[T, n_v, d]`. `decay` (≤ 0), `beta`: `[T, n_v]`.
+/// `q`, `k`: `[T, n_k, d]`, already normalised and scaled. `v`, `out`: `[T, n_v, d]`. `decay` (≤ 0), `beta`:
+/// `[T, n_v]`.
 /// `state`: `[n_v, d, d]`, the key index contiguous; updated. Dot products are canonical; any split of a sequence
 /// into calls gives the same bits.
 ///
@@ -91,7 +92,7 @@ pub fn delta_net<'a>(
 ) {
     let &DeltaShape { n_k, n_v, d, pairing } = shape;
     assert!(
-        n_k > 0 && n_v.is_multiple_of(n_k) && d > 0,
+        n_k > 0 && n_v > 0 && n_v.is_multiple_of(n_k) && d > 0,
         "{n_v} value heads cannot share {n_k} key heads of {d}"
     );
     assert!(decay.len().is_multiple_of(n_v) && beta.len() == decay.len(), "decay and beta are [T, n_v]");

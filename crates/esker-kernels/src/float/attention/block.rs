@@ -45,8 +45,19 @@ impl Running {
 }
 
 multiversion! {
-    pub(super) fn attend_block = attend_block_body(block: &Block<'_>, first: bool, weights: &mut [[f32; BLOCK]; HEADS], running: &mut [Running], out: &mut [f32]);
-    pub(super) fn merge_block = merge_block_body(running: &mut Running, block: Running, out: &mut [f32], values: &[f32]);
+    pub(super) fn attend_block = attend_block_body(
+        block: &Block<'_>,
+        first: bool,
+        weights: &mut [[f32; BLOCK]; HEADS],
+        running: &mut [Running],
+        out: &mut [f32],
+    );
+    pub(super) fn merge_block = merge_block_body(
+        running: &mut Running,
+        block: Running,
+        out: &mut [f32],
+        values: &[f32],
+    );
     pub(super) fn scale_rows = scale_rows_body(running: &[Running], width: usize, out: &mut [f32]);
 }
 

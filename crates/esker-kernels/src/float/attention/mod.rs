@@ -243,8 +243,9 @@ impl Call<'_> {
         h * heads..(h + 1) * heads
     }
 
-    /// Computes block `b` of query `t` for `heads` (at most [`HEADS`], of one kv head) and merges it into `running` and
-    /// `out` (`[heads, head_dim_v]`), or starts those with it if it is their `first`. Nothing if there is no such block.
+    /// Computes block `b` of query `t` for `heads` (at most [`HEADS`], of one kv head) and merges it into `running`
+    /// and `out` (`[heads, head_dim_v]`), or starts those with it if it is their `first`. Nothing if there is no
+    /// such block.
     #[expect(clippy::too_many_arguments, reason = "which block, and where its result goes")]
     fn attend(
         &self,
@@ -385,5 +386,31 @@ fn finish(call: &Call<'_>, t: usize, running: &[Running], out: &mut [f32]) {
         out.fill(0.0);
     } else {
         scale_rows(call.isa, running, call.shape.head_dim_v, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reserved_scratch_does_not_grow() {
+        let shape =
+            AttnShape { n_head: 6, n_head_kv: 2, head_dim: 4, head_dim_v: 4, capacity: 3000, scale: 0.5 };
+        let pool = Pool::new(3);
+        let mut scratch = AttnScratch::new();
+        scratch.reserve(&shape, pool.threads());
+        let room = |s: &AttnScratch| [s.values.capacity(), s.partial.capacity(), s.running.capacity()];
+        let reserved = room(&scratch);
+        assert!(reserved.iter().all(|&n| n > 0), "three threads spread a few tokens block by block");
+        let kv = vec![0.25; 2 * 3000 * 4];
+        for n_tokens in 1..8 {
+            let mut out = vec![0.0; n_tokens * 24];
+            let visible = Visible::Causal { first_position: 3000 - n_tokens };
+            let q = vec![1.0; n_tokens * 24];
+            attend(&pool, &q, Kv::F32(&kv), Kv::F32(&kv), &shape, visible, &mut scratch, &mut out);
+            assert_eq!(room(&scratch), reserved, "{n_tokens} tokens");
+            assert!(out.iter().all(|&x| x == 0.25), "the mean of equal values");
+        }
     }
 }
