@@ -144,8 +144,7 @@ impl Engine {
     /// # Errors
     /// If the file is damaged or unsupported, or does not fit the budget.
     pub fn load(path: &Path, options: EngineOptions) -> Result<Engine, EngineError> {
-        let Loaded { gguf, tokenizer, model, store, plan, context, threads, notes } =
-            load::load(path, &options)?;
+        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes } = load::load(path, &options)?;
         Ok(Engine {
             gguf,
             model,
