@@ -1,0 +1,146 @@
+//! Control and user-defined tokens, found in text before anything else: leftmost, and there the longest.
+//!
+//! User-defined tokens (`<think>`) are part of the text language and always recognised. Control tokens
+//! (`<|im_end|>`) are only recognised where the caller says that the text is trusted: in what a user wrote they
+//! stay text, so that it cannot close its own turn.
+
+use std::collections::HashMap;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+
+use crate::error::TokenizerError;
+use crate::vocab::{TokenType, Vocab};
+
+/// Most bytes of text in control and user-defined tokens together; the largest known vocabularies have 0.2 MiB.
+pub const MAX_SPECIAL_BYTES: usize = 16 << 20;
+
+/// The search automata.
+#[derive(Debug)]
+pub(crate) struct SpecialTokens {
+    user_defined: Option<Matcher>,
+    all: Option<Matcher>,
+    by_text: HashMap<Box<str>, u32>,
+}
+
+#[derive(Debug)]
+struct Matcher {
+    automaton: AhoCorasick,
+    ids: Vec<u32>,
+}
+
+/// A stretch of text, or a token found in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fragment<'t> {
+    Text(&'t str),
+    Token(u32),
+}
+
+impl SpecialTokens {
+    pub(crate) fn new(vocab: &Vocab) -> Result<SpecialTokens, TokenizerError> {
+        let mut by_text: HashMap<Box<str>, u32> = HashMap::new();
+        let mut bytes = 0;
+        for id in 0..vocab.len() as u32 {
+            let special = matches!(
+                vocab.token_type(id),
+                Some(TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
+            );
+            // The bytes of these kinds are UTF-8: they are the text in the file.
+            if special && let Ok(text) = str::from_utf8(vocab.bytes(id).unwrap_or_default())
+                && !text.is_empty()
+            {
+                bytes += text.len();
+                by_text.entry(text.into()).or_insert(id);
+            }
+        }
+        if bytes > MAX_SPECIAL_BYTES {
+            return Err(TokenizerError::SpecialTokensTooLarge { bytes, max: MAX_SPECIAL_BYTES });
+        }
+        let user_defined = |id: u32| vocab.token_type(id) == Some(TokenType::UserDefined);
+        Ok(SpecialTokens {
+            user_defined: Matcher::new(&by_text, user_defined)?,
+            all: Matcher::new(&by_text, |_| true)?,
+            by_text,
+        })
+    }
+
+    /// The control or user-defined token with this text.
+    pub(crate) fn get(&self, text: &str) -> Option<u32> {
+        self.by_text.get(text).copied()
+    }
+
+    /// Cuts `text` at the tokens in it; `control` says whether control tokens count. No fragment is empty.
+    pub(crate) fn fragments<'t>(&self, text: &'t str, control: bool) -> impl Iterator<Item = Fragment<'t>> {
+        let matcher = if control { &self.all } else { &self.user_defined };
+        let mut found = matcher
+            .as_ref()
+            .into_iter()
+            .flat_map(move |m| m.automaton.find_iter(text).map(|f| (f.range(), m.ids[f.pattern().as_usize()])));
+        let mut at = 0;
+        let mut token = None;
+        std::iter::from_fn(move || {
+            if let Some(id) = token.take() {
+                return Some(Fragment::Token(id));
+            }
+            let start = at;
+            let end = match found.next() {
+                Some((range, id)) => {
+                    at = range.end;
+                    token = Some(id);
+                    range.start
+                }
+                None => {
+                    at = text.len();
+                    at
+                }
+            };
+            if start < end {
+                return Some(Fragment::Text(&text[start..end]));
+            }
+            token.take().map(Fragment::Token)
+        })
+    }
+}
+
+impl Matcher {
+    fn new(
+        by_text: &HashMap<Box<str>, u32>,
+        wanted: impl Fn(u32) -> bool,
+    ) -> Result<Option<Matcher>, TokenizerError> {
+        let mut tokens: Vec<(u32, &str)> =
+            by_text.iter().filter(|&(_, &id)| wanted(id)).map(|(text, &id)| (id, &**text)).collect();
+        if tokens.is_empty() {
+            return Ok(None);
+        }
+        tokens.sort_unstable();
+        let automaton = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(tokens.iter().map(|(_, text)| text))
+            .map_err(TokenizerError::SpecialTokens)?;
+        Ok(Some(Matcher { automaton, ids: tokens.iter().map(|&(id, _)| id).collect() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vocab::{Notation, VocabSpec};
+
+    #[test]
+    fn longest_match_and_kinds() {
+        let spec = VocabSpec {
+            tokens: ["a", "<x", "<x>", "<|c|>", "b", ""].map(String::from).to_vec(),
+            token_types: vec![1, 4, 4, 3, 1, 3],
+            ..VocabSpec::default()
+        };
+        let vocab = Vocab::new(&spec, Notation::ByteAlphabet).unwrap();
+        let special = SpecialTokens::new(&vocab).unwrap();
+        let all = |text, control| special.fragments(text, control).collect::<Vec<_>>();
+        use Fragment::{Text, Token};
+        assert_eq!(all("a<x>b<xa", false), [Text("a"), Token(2), Text("b"), Token(1), Text("a")]);
+        assert_eq!(all("<|c|><|c|>", true), [Token(3), Token(3)]);
+        assert_eq!(all("<|c|>", false), [Text("<|c|>")]);
+        assert_eq!(all("", true), []);
+        assert_eq!(special.get("<|c|>"), Some(3));
+        assert_eq!(special.get("a"), None);
+    }
+}
