@@ -112,7 +112,7 @@ pub(crate) struct Row32<'a> {
     pub(crate) scaled_sums: &'a [f32],
 }
 
-/// One row in [`ActFormat::Q8x256`].
+/// One row in [`ActFormat::Q8x256`]. The scales reach to a multiple of 16 blocks, padded with zeros.
 #[derive(Clone, Copy)]
 pub(crate) struct Row256<'a> {
     /// Codes, -127 to 127.
@@ -197,9 +197,9 @@ impl ActBuf {
 
     fn prepare_q8x256<'a>(&'a mut self, pool: &Pool, x: &[f32], n_cols: usize) -> Data<'a> {
         let n_tokens = x.len() / n_cols;
-        let (lines, blocks) = (n_cols / 64, n_cols / 256);
+        let (lines, blocks, n_scales) = (n_cols / 64, n_cols / 256, scales_q8x256(n_cols));
         let codes = Disjoint::new(grown(&mut self.codes, n_tokens * lines, Line([0; 64])));
-        let scales = Disjoint::new(grown(&mut self.scales, n_tokens * blocks, 0.0));
+        let scales = Disjoint::new(grown(&mut self.scales, n_tokens * n_scales, 0.0));
         let sums16 = Disjoint::new(grown(&mut self.sums16, n_tokens * blocks * 16, 0));
         let sums32 = Disjoint::new(grown(&mut self.sums32, n_tokens * blocks * 8, 0));
         pool.run(n_tokens, grain(n_cols), &|tokens| {
@@ -208,7 +208,7 @@ impl ActBuf {
                 let row = unsafe {
                     quantize::Row256Mut {
                         codes: codes.part(span(t, lines)),
-                        scales: scales.part(span(t, blocks)),
+                        scales: scales.part(span(t, n_scales)),
                         sums16: sums16.part(span(t, blocks * 16)),
                         sums32: sums32.part(span(t, blocks * 8)),
                     }
@@ -218,7 +218,7 @@ impl ActBuf {
         });
         Data::Q8x256 {
             codes: &self.codes[..n_tokens * lines],
-            scales: &self.scales[..n_tokens * blocks],
+            scales: &self.scales[..n_tokens * n_scales],
             sums16: &self.sums16[..n_tokens * blocks * 16],
             sums32: &self.sums32[..n_tokens * blocks * 8],
         }
@@ -279,7 +279,7 @@ impl<'a> Acts<'a> {
         let blocks = self.n_cols / 256;
         Row256 {
             codes: &codes[span(t, blocks * 4)],
-            scales: &scales[span(t, blocks)],
+            scales: &scales[span(t, scales_q8x256(self.n_cols))],
             sums16: &sums16[span(t, blocks * 16)],
             sums32: &sums32[span(t, blocks * 8)],
         }
@@ -314,6 +314,11 @@ impl<'a> Acts<'a> {
 #[inline]
 fn span(t: usize, len: usize) -> Range<usize> {
     t * len..(t + 1) * len
+}
+
+/// Kernels read scales 16 at a time.
+fn scales_q8x256(n_cols: usize) -> usize {
+    (n_cols / 256).next_multiple_of(16)
 }
 
 /// Kernels read scales 16 at a time, so rows in Q8x32 are padded to 16 blocks.

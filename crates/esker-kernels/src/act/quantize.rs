@@ -55,7 +55,7 @@ per_isa! {
     q8x32 = q8x32_row(Row32Mut)
 }
 per_isa! {
-    /// Rounds one row to Q8x256.
+    /// Rounds one row to Q8x256 and pads its scales.
     q8x256 = q8x256_row(Row256Mut)
 }
 
@@ -106,6 +106,7 @@ fn q8x256_row(x: &[f32], row: Row256Mut<'_>) {
             row.scales[b] = 1.0 / inverse;
         }
     }
+    row.scales[blocks.len()..].fill(0.0);
     let codes: &[i8] = codes;
     for (q, sum) in codes.as_chunks::<16>().0.iter().zip(row.sums16) {
         *sum = sum_codes(q) as i16;

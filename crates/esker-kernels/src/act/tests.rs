@@ -67,7 +67,7 @@ fn bits(isa: Isa, format: ActFormat, x: &[f32]) -> Vec<u32> {
             x,
             quantize::Row256Mut {
                 codes: &mut codes[..x.len() / 64],
-                scales: &mut scales[..x.len() / 256],
+                scales: &mut scales[..scales_q8x256(x.len()).min(blocks)],
                 sums16: &mut sums16,
                 sums32: &mut sums32,
             },

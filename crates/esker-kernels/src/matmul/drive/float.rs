@@ -1,4 +1,4 @@
-//! Products of float weights with f32 activations: four rows at a time, so that four or more chains of additions
+//! Products of float weights with f32 activations: some rows at a time, so that four or more chains of additions
 //! overlap.
 
 use super::super::Rows;
@@ -14,12 +14,22 @@ pub(in crate::matmul) fn tile<S: Simd, K: KindFloat, const N: usize>(s: S, rows:
     for (i, x) in x.iter_mut().enumerate().skip(1) {
         *x = rows.acts.row_f32(rows.act_row(token + i));
     }
-    let fours = rows.n_rows / 4 * 4;
-    for r in (0..fours).step_by(4) {
-        some_rows::<S, K, N, 4>(s, rows, &x, token, r);
+    let mut r = 0;
+    // As many rows at a time as there are registers for.
+    if N == 1 || S::VECTORS >= 32 {
+        while rows.n_rows - r >= 4 {
+            some_rows::<S, K, N, 4>(s, rows, &x, token, r);
+            r += 4;
+        }
+    } else if N == 2 {
+        while rows.n_rows - r >= 2 {
+            some_rows::<S, K, N, 2>(s, rows, &x, token, r);
+            r += 2;
+        }
     }
-    for r in fours..rows.n_rows {
+    while r < rows.n_rows {
         some_rows::<S, K, N, 1>(s, rows, &x, token, r);
+        r += 1;
     }
 }
 

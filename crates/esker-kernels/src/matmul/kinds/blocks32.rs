@@ -1,11 +1,11 @@
 //! Types with 32 weights a block, and Q2_0 and NVFP4 with 64.
 
 use super::super::simd::Simd;
-use super::Kind32;
+use super::{Kind32, half_bits};
 use esker_quant::blocks::codebooks::{KVALUES_E2M1, KVALUES_IQ4NL};
 use esker_quant::blocks::{
     BlockIQ4NL, BlockMXFP4, BlockNVFP4, BlockQ2_0, BlockQ4_0, BlockQ4_1, BlockQ5_0, BlockQ5_1, BlockQ8_0,
-    F16Le, U32Le, e8m0_half_to_f32, ue4m3_half_to_f32,
+    U32Le, e8m0_half_to_f32, ue4m3_half_to_f32,
 };
 
 pub(in crate::matmul) struct Q4_0;
@@ -29,20 +29,8 @@ fn fifth_bits(a: U32Le, b: U32Le) -> u64 {
     u64::from(a.get()) | u64::from(b.get()) << 32
 }
 
-/// Half-precision numbers, two of each pair.
-#[inline(always)]
-fn halves<S: Simd, P>(s: S, pairs: &[P], of: impl Fn(&P) -> [F16Le; 2]) -> S::Floats {
-    let mut bits = [0u16; 16];
-    for (bits, pair) in bits.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
-        let [a, b] = of(pair);
-        *bits = [u16::from_le_bytes(a.0), u16::from_le_bytes(b.0)];
-    }
-    s.load_f16(&bits)
-}
-
 impl Kind32 for Q4_0 {
     type Pair = [BlockQ4_0; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockQ4_0>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -51,14 +39,13 @@ impl Kind32 for Q4_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 }
 
 impl Kind32 for Q4_1 {
     type Pair = [BlockQ4_1; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockQ4_1>();
     const SIGNED: bool = false;
     const MIN: bool = true;
 
@@ -68,19 +55,18 @@ impl Kind32 for Q4_1 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 
     #[inline(always)]
-    fn mins<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].m, pair[1].m])
+    fn mins([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.m), half_bits(b.m)]
     }
 }
 
 impl Kind32 for Q5_0 {
     type Pair = [BlockQ5_0; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockQ5_0>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -91,14 +77,13 @@ impl Kind32 for Q5_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 }
 
 impl Kind32 for Q5_1 {
     type Pair = [BlockQ5_1; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockQ5_1>();
     const SIGNED: bool = false;
     const MIN: bool = true;
 
@@ -108,19 +93,18 @@ impl Kind32 for Q5_1 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 
     #[inline(always)]
-    fn mins<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].m, pair[1].m])
+    fn mins([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.m), half_bits(b.m)]
     }
 }
 
 impl Kind32 for Q8_0 {
     type Pair = [BlockQ8_0; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockQ8_0>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -129,14 +113,13 @@ impl Kind32 for Q8_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 }
 
 impl Kind32 for Q2_0 {
     type Pair = BlockQ2_0;
-    const BLOCK_BYTES: usize = size_of::<BlockQ2_0>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -145,14 +128,13 @@ impl Kind32 for Q2_0 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |block| [block.d; 2])
+    fn scales(block: &BlockQ2_0) -> [u16; 2] {
+        [half_bits(block.d); 2]
     }
 }
 
 impl Kind32 for Iq4Nl {
     type Pair = [BlockIQ4NL; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockIQ4NL>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -161,14 +143,13 @@ impl Kind32 for Iq4Nl {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        halves(s, pairs, |pair| [pair[0].d, pair[1].d])
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [half_bits(a.d), half_bits(b.d)]
     }
 }
 
 impl Kind32 for Mxfp4 {
     type Pair = [BlockMXFP4; 2];
-    const BLOCK_BYTES: usize = size_of::<BlockMXFP4>();
     const SIGNED: bool = true;
 
     #[inline(always)]
@@ -177,18 +158,18 @@ impl Kind32 for Mxfp4 {
     }
 
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        let mut d = [0.0; 16];
-        for (d, [a, b]) in d.as_chunks_mut::<2>().0.iter_mut().zip(pairs) {
-            *d = [e8m0_half_to_f32(a.e), e8m0_half_to_f32(b.e)];
-        }
-        s.load(&d)
+    fn scales([a, b]: &Self::Pair) -> [u16; 2] {
+        [a.e.into(), b.e.into()]
+    }
+
+    #[inline(always)]
+    fn floats<S: Simd>(s: S, scales: &[u16; 16]) -> S::Floats {
+        s.load(&scales.map(|e| e8m0_half_to_f32(e as u8)))
     }
 }
 
 impl Kind32 for Nvfp4 {
     type Pair = BlockNVFP4;
-    const BLOCK_BYTES: usize = size_of::<BlockNVFP4>();
     const SIGNED: bool = true;
     const FOURS: bool = true;
 
@@ -197,12 +178,17 @@ impl Kind32 for Nvfp4 {
         s.look_up(&KVALUES_E2M1, s.nibbles_by_8(&block.qs))
     }
 
+    fn scales(_: &BlockNVFP4) -> [u16; 2] {
+        [0; 2]
+    }
+
     #[inline(always)]
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats {
-        let mut d = [0.0; 16];
-        for (d, block) in d.as_chunks_mut::<4>().0.iter_mut().zip(pairs) {
-            *d = block.d.map(ue4m3_half_to_f32);
-        }
-        s.load(&d)
+    fn four_scales(block: &BlockNVFP4) -> [u16; 4] {
+        block.d.map(u16::from)
+    }
+
+    #[inline(always)]
+    fn floats<S: Simd>(s: S, scales: &[u16; 16]) -> S::Floats {
+        s.load(&scales.map(|d| ue4m3_half_to_f32(d as u8)))
     }
 }

@@ -1,11 +1,11 @@
 //! The IQ types with 256 weights a block.
 
 use super::super::simd::Simd;
-use super::{Kind256, minus_32, spread_nibbles};
+use super::{Kind256, half_bits, minus_32, spread_nibbles};
 use esker_quant::blocks::codebooks::{
     IQ2S_GRID, IQ2XS_GRID, IQ2XXS_GRID, IQ3S_GRID, IQ3XXS_GRID, KSIGNS, KVALUES_IQ4NL,
 };
-use esker_quant::blocks::{BlockIQ2S, BlockIQ2XS, BlockIQ2XXS, BlockIQ3S, BlockIQ3XXS, BlockIQ4XS, F16Le};
+use esker_quant::blocks::{BlockIQ2S, BlockIQ2XS, BlockIQ2XXS, BlockIQ3S, BlockIQ3XXS, BlockIQ4XS};
 
 pub(in crate::matmul) struct Iq2Xxs;
 pub(in crate::matmul) struct Iq2Xs;
@@ -13,11 +13,6 @@ pub(in crate::matmul) struct Iq2S;
 pub(in crate::matmul) struct Iq3Xxs;
 pub(in crate::matmul) struct Iq3S;
 pub(in crate::matmul) struct Iq4Xs;
-
-#[inline(always)]
-fn bits(half: F16Le) -> u16 {
-    u16::from_le_bytes(half.0)
-}
 
 /// `2 s + 1` for each nibble.
 #[inline(always)]
@@ -75,7 +70,7 @@ impl Kind256 for Iq2Xxs {
 
     #[inline(always)]
     fn d(block: &BlockIQ2XXS) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -103,7 +98,7 @@ impl Kind256 for Iq2Xs {
 
     #[inline(always)]
     fn d(block: &BlockIQ2XS) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -130,7 +125,7 @@ impl Kind256 for Iq2S {
 
     #[inline(always)]
     fn d(block: &BlockIQ2S) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -158,7 +153,7 @@ impl Kind256 for Iq3Xxs {
 
     #[inline(always)]
     fn d(block: &BlockIQ3XXS) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -188,7 +183,7 @@ impl Kind256 for Iq3S {
 
     #[inline(always)]
     fn d(block: &BlockIQ3S) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -211,7 +206,7 @@ impl Kind256 for Iq4Xs {
 
     #[inline(always)]
     fn d(block: &BlockIQ4XS) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]

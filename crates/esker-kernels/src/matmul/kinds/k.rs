@@ -1,8 +1,8 @@
 //! The K types.
 
 use super::super::simd::Simd;
-use super::{Kind256, minus_32};
-use esker_quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K, F16Le};
+use super::{Kind256, half_bits, minus_32};
+use esker_quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
 
 pub(in crate::matmul) struct Q2K;
 pub(in crate::matmul) struct Q3K;
@@ -14,11 +14,6 @@ pub(in crate::matmul) struct Q6K;
 #[inline(always)]
 fn part<const N: usize>(bytes: &[u8], index: usize) -> &[u8; N] {
     &bytes.as_chunks::<N>().0[index]
-}
-
-#[inline(always)]
-fn bits(half: F16Le) -> u16 {
-    u16::from_le_bytes(half.0)
 }
 
 #[inline(always)]
@@ -66,7 +61,7 @@ impl Kind256 for Q2K {
 
     #[inline(always)]
     fn d(block: &BlockQ2K) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -75,9 +70,13 @@ impl Kind256 for Q2K {
     }
 
     #[inline(always)]
-    fn mins(block: &BlockQ2K) -> (u16, [u64; 2]) {
-        let mins = [0, 1].map(|i| u64::from_le_bytes(*part(&block.scales, i)) >> 4 & 0x0f0f_0f0f_0f0f_0f0f);
-        (bits(block.dmin), mins)
+    fn dmin(block: &BlockQ2K) -> u16 {
+        half_bits(block.dmin)
+    }
+
+    #[inline(always)]
+    fn mins(block: &BlockQ2K) -> [u64; 2] {
+        [0, 1].map(|i| u64::from_le_bytes(*part(&block.scales, i)) >> 4 & 0x0f0f_0f0f_0f0f_0f0f)
     }
 }
 
@@ -101,7 +100,7 @@ impl Kind256 for Q3K {
 
     #[inline(always)]
     fn d(block: &BlockQ3K) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -127,7 +126,7 @@ impl Kind256 for Q4K {
 
     #[inline(always)]
     fn d(block: &BlockQ4K) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -136,8 +135,13 @@ impl Kind256 for Q4K {
     }
 
     #[inline(always)]
-    fn mins(block: &BlockQ4K) -> (u16, [u64; 2]) {
-        (bits(block.dmin), [scales_and_mins(&block.scales).1, 0])
+    fn dmin(block: &BlockQ4K) -> u16 {
+        half_bits(block.dmin)
+    }
+
+    #[inline(always)]
+    fn mins(block: &BlockQ4K) -> [u64; 2] {
+        [scales_and_mins(&block.scales).1, 0]
     }
 }
 
@@ -161,7 +165,7 @@ impl Kind256 for Q5K {
 
     #[inline(always)]
     fn d(block: &BlockQ5K) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]
@@ -170,8 +174,13 @@ impl Kind256 for Q5K {
     }
 
     #[inline(always)]
-    fn mins(block: &BlockQ5K) -> (u16, [u64; 2]) {
-        (bits(block.dmin), [scales_and_mins(&block.scales).1, 0])
+    fn dmin(block: &BlockQ5K) -> u16 {
+        half_bits(block.dmin)
+    }
+
+    #[inline(always)]
+    fn mins(block: &BlockQ5K) -> [u64; 2] {
+        [scales_and_mins(&block.scales).1, 0]
     }
 }
 
@@ -194,7 +203,7 @@ impl Kind256 for Q6K {
 
     #[inline(always)]
     fn d(block: &BlockQ6K) -> u16 {
-        bits(block.d)
+        half_bits(block.d)
     }
 
     #[inline(always)]

@@ -15,13 +15,12 @@ pub(super) use k::{Q2K, Q3K, Q4K, Q5K, Q6K};
 
 use super::simd::Simd;
 use bytemuck::Pod;
+use esker_quant::blocks::F16Le;
 
 /// A type whose activations are Q8x32. It is read 64 weights (a pair of 32-blocks) at a time.
 pub(super) trait Kind32 {
-    /// Bytes of 64 weights. All zero must mean 64 weights of no effect.
+    /// Bytes of 64 weights; a row may end with the first half of a pair, completed with zeros.
     type Pair: Pod;
-    /// Bytes of a block: a row may end with half a pair of that many.
-    const BLOCK_BYTES: usize;
     /// Codes are -128 to 127 if set, 0 to 127 if not.
     const SIGNED: bool;
     /// Weights have a minimum each 32.
@@ -32,12 +31,23 @@ pub(super) trait Kind32 {
     /// The integer codes of the weights.
     fn codes<S: Simd>(s: S, pair: &Self::Pair) -> S::Bytes;
 
-    /// The scales of up to 8 pairs, two each. (With [`Kind32::FOURS`]: of up to 4 pairs, four each.)
-    fn scales<S: Simd>(s: S, pairs: &[Self::Pair]) -> S::Floats;
+    /// The scales as they are in the two blocks; of no meaning if [`Kind32::FOURS`].
+    fn scales(pair: &Self::Pair) -> [u16; 2];
 
-    /// The minima of up to 8 pairs, two each; only if [`Kind32::MIN`].
-    fn mins<S: Simd>(s: S, _: &[Self::Pair]) -> S::Floats {
-        s.zero()
+    /// The minima as they are in the two blocks; only if [`Kind32::MIN`].
+    fn mins(_: &Self::Pair) -> [u16; 2] {
+        unreachable!("has no minima")
+    }
+
+    /// The scales as they are in the block; only if [`Kind32::FOURS`].
+    fn four_scales(_: &Self::Pair) -> [u16; 4] {
+        unreachable!("has a scale for each 32 weights")
+    }
+
+    /// What the scales (and minima) stand for.
+    #[inline(always)]
+    fn floats<S: Simd>(s: S, scales: &[u16; 16]) -> S::Floats {
+        s.load_f16(scales)
     }
 }
 
@@ -63,9 +73,14 @@ pub(super) trait Kind256 {
     /// 16 (or 8) scales, `i8` each, first in the lowest byte.
     fn scales(block: &Self::Block) -> [u64; 2];
 
-    /// `dmin` in half precision and 16 (or 8) minima; only if [`Kind256::MIN`].
-    fn mins(_: &Self::Block) -> (u16, [u64; 2]) {
-        (0, [0; 2])
+    /// The scale of the minima, in half precision; only if [`Kind256::MIN`].
+    fn dmin(_: &Self::Block) -> u16 {
+        unreachable!("has no minima")
+    }
+
+    /// 16 (or 8) minima, `u8` each, first in the lowest byte; only if [`Kind256::MIN`].
+    fn mins(_: &Self::Block) -> [u64; 2] {
+        unreachable!("has no minima")
     }
 }
 
@@ -76,6 +91,12 @@ pub(super) trait KindFloat {
 
     /// 16 weights.
     fn load<S: Simd>(s: S, weights: &[Self::Element; 16]) -> S::Floats;
+}
+
+/// The bits of a half-precision number.
+#[inline(always)]
+fn half_bits(half: F16Le) -> u16 {
+    u16::from_le_bytes(half.0)
 }
 
 /// Nibbles to bytes: nibble `i` of `v` (lowest first) is byte `i`.

@@ -4,9 +4,13 @@
 //! increasing order, and [`hsum16`] ends the row.
 //!
 //! * F32: the canonical dot product of [`lanes`](crate::lanes) with the decoded row.
+//!
+//! A lane starts at +0, and adding +0 to a lane makes -0 to +0; that is all that the padding with zeros below does.
+//!
 //! * Q8x32: element `i` of a pair of 32-blocks belongs to lane `i % 64 / 4`. Per block (per 16 weights where the type
 //!   has a scale for each 16), each lane adds `(d_w · d_x) · Σ w·x`, the sum being its 4 integer products. Types with a
-//!   minimum `m` add `m · (d_x · Σ x)` of block `b` to lane `b % 16` of a second set of 16 lanes, summed the same way.
+//!   minimum `m` add `m · (d_x · Σ x)` of block `b` to lane `b % 16` of a second set of 16 lanes, summed the same way. A
+//!   row is padded with blocks of zeros to 2 (for the minima: 16).
 //! * Q8x256: lanes as above; per block of 256 each lane adds `(d_w · d_x) · Σ scale·w·x` over its 16 products. Types
 //!   with minima subtract `(dmin_w · d_x) · Σ min·Σ x` for each 64 elements, in four lanes of their own.
 
@@ -45,8 +49,9 @@ struct Ints32 {
 fn dot32(ty: GgmlType, row: &[u8], x: Row32<'_>) -> f32 {
     let mut acc = [0.0f32; LANES];
     let mut mins = [0.0f32; LANES];
-    let mut has_min = false;
+    let (mut n_blocks, mut has_min) = (0, false);
     blocks32::each(ty, row, |b, w| {
+        n_blocks = b + 1;
         let x_codes = &x.codes[b / 2].0[b % 2 * 32..][..32];
         for l in 0..8 {
             let sum: i32 = (4 * l..4 * l + 4).map(|j| i32::from(w.q[j]) * i32::from(x_codes[j])).sum();
@@ -58,6 +63,12 @@ fn dot32(ty: GgmlType, row: &[u8], x: Row32<'_>) -> f32 {
             mins[b % LANES] = m.mul_add(x.scaled_sums[b], mins[b % LANES]);
         }
     });
+    if n_blocks % 2 == 1 {
+        acc[8..].iter_mut().for_each(|lane| *lane += 0.0);
+    }
+    if n_blocks % 16 > 0 {
+        mins[n_blocks % 16..].iter_mut().for_each(|lane| *lane += 0.0);
+    }
     if has_min { hsum16(&acc) + hsum16(&mins) } else { hsum16(&acc) }
 }
 

@@ -40,11 +40,6 @@ macro_rules! both {
     }};
 }
 
-/// Shift counts of 32-bit elements for quarters `a` and `b`.
-const fn counts(a: i32, b: i32) -> [i32; 8] {
-    [a, a, a, a, b, b, b, b]
-}
-
 /// For a byte shuffle of 16-bit scales: element `a` in the lower 128 bits, `b` in the upper.
 const fn picks(a: usize, b: usize) -> [u8; 32] {
     let mut out = [0; 32];
@@ -60,6 +55,14 @@ const fn picks(a: usize, b: usize) -> [u8; 32] {
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 pub(in crate::matmul) struct FloatScales([f32; 16]);
+
+/// An array that the compiler knows, as a vector that it knows too (a load would hide it from its simplifications).
+#[inline(always)]
+fn constant<T: bytemuck::Pod, const N: usize>(_: Avx2, values: [T; N]) -> __m256i {
+    const { assert!(size_of::<[T; N]>() == 32) };
+    // SAFETY: plain data of the same size.
+    unsafe { std::mem::transmute_copy(&values) }
+}
 
 #[inline(always)]
 fn array_256<T, const N: usize>(_: Avx2, values: &[T; N]) -> __m256i {
@@ -90,7 +93,7 @@ impl Avx2 {
             }
             out
         };
-        let (byte, bit) = (array_256(self, &BYTE), array_256(self, &BIT));
+        let (byte, bit) = (constant(self, BYTE), constant(self, BIT));
         let halves = [bits as i32, (bits >> 32) as i32];
         both!(half = halves => {
             let v = _mm256_shuffle_epi8(_mm256_set1_epi32(half), byte);
@@ -111,6 +114,8 @@ impl Avx2 {
 }
 
 impl Simd for Avx2 {
+    const VECTORS: usize = 8;
+
     type Bytes = Two;
     type DotWeights = (Two, Two);
     type ProductWeights = (Two, Two);
@@ -177,17 +182,23 @@ impl Simd for Avx2 {
         v: Two,
         mask: u8,
     ) -> Two {
-        let low = array_256(self, &const { counts(Q0, Q1) });
-        let high = array_256(self, &const { counts(Q2, Q3) });
-        let counts = [low, high];
+        let counts = cpu! {
+            [
+                _mm256_setr_epi32(Q0, Q0, Q0, Q0, Q1, Q1, Q1, Q1),
+                _mm256_setr_epi32(Q2, Q2, Q2, Q2, Q3, Q3, Q3, Q3),
+            ]
+        };
         both!(v = v, n = counts => _mm256_and_si256(_mm256_srlv_epi32(v, n), _mm256_set1_epi8(mask as i8)))
     }
 
     #[inline(always)]
     fn shift_left<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(self, v: Two, mask: u8) -> Two {
-        let low = array_256(self, &const { counts(Q0, Q1) });
-        let high = array_256(self, &const { counts(Q2, Q3) });
-        let counts = [low, high];
+        let counts = cpu! {
+            [
+                _mm256_setr_epi32(Q0, Q0, Q0, Q0, Q1, Q1, Q1, Q1),
+                _mm256_setr_epi32(Q2, Q2, Q2, Q2, Q3, Q3, Q3, Q3),
+            ]
+        };
         both!(v = v, n = counts => _mm256_and_si256(_mm256_sllv_epi32(v, n), _mm256_set1_epi8(mask as i8)))
     }
 
@@ -272,16 +283,16 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn spread32<const G: usize>(self, scales: Two) -> Two {
-        let low = array_256(self, &const { picks(2 * G, 2 * G) });
-        let high = array_256(self, &const { picks(2 * G + 1, 2 * G + 1) });
+        let low = constant(self, const { picks(2 * G, 2 * G) });
+        let high = constant(self, const { picks(2 * G + 1, 2 * G + 1) });
         let picks = [low, high];
         both!(pick = picks => _mm256_shuffle_epi8(scales[0], pick))
     }
 
     #[inline(always)]
     fn spread16<const G: usize>(self, scales: Two) -> Two {
-        let low = array_256(self, &const { picks(4 * G % 8, 4 * G % 8 + 1) });
-        let high = array_256(self, &const { picks(4 * G % 8 + 2, 4 * G % 8 + 3) });
+        let low = constant(self, const { picks(4 * G % 8, 4 * G % 8 + 1) });
+        let high = constant(self, const { picks(4 * G % 8 + 2, 4 * G % 8 + 3) });
         let picks = [low, high];
         both!(pick = picks => _mm256_shuffle_epi8(scales[G / 2], pick))
     }
@@ -370,19 +381,14 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn spread_pair(self, scales: &FloatScales, p: usize) -> [__m256; 2] {
-        let (pairs, _) = scales.0.as_chunks::<2>();
-        both!(scale = pairs[p] => _mm256_set1_ps(scale))
+        let pair = scales.0.as_chunks::<2>().0[p];
+        both!(scale = pair => _mm256_set1_ps(scale))
     }
 
     #[inline(always)]
     fn spread_four(self, scales: &FloatScales, p: usize) -> [__m256; 2] {
         let [a, b, c, d] = scales.0.as_chunks::<4>().0[p];
         both!(pair = [[a, b], [c, d]] => _mm256_set_m128(_mm_set1_ps(pair[1]), _mm_set1_ps(pair[0])))
-    }
-
-    #[inline(always)]
-    fn f16(self, bits: u16) -> f32 {
-        cpu! { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
     }
 
     #[inline(always)]

@@ -29,15 +29,9 @@ macro_rules! cpu {
     };
 }
 
-/// Shift counts of the 16-bit elements, by quarter.
-const fn counts(quarters: [i32; 4]) -> [i16; 32] {
-    let mut out = [0; 32];
-    let mut i = 0;
-    while i < 32 {
-        out[i] = quarters[i / 8] as i16;
-        i += 1;
-    }
-    out
+/// A shift count for the 16-bit elements of a quarter.
+const fn count(n: i32) -> i64 {
+    n as i64 * 0x0001_0001_0001_0001
 }
 
 /// Element indices: `first + i / run`.
@@ -69,6 +63,14 @@ const fn lane_runs<const P: usize>(step: usize, run: usize) -> [[i32; 16]; P] {
 static PAIRS: [[i32; 16]; 8] = lane_runs(2, 8);
 static FOURS: [[i32; 16]; 4] = lane_runs(4, 4);
 
+/// An array that the compiler knows, as a vector that it knows too (a load would hide it from its simplifications).
+#[inline(always)]
+fn constant<T: bytemuck::Pod, const N: usize>(_: Avx512, values: [T; N]) -> __m512i {
+    const { assert!(size_of::<[T; N]>() == 64) };
+    // SAFETY: plain data of the same size.
+    unsafe { std::mem::transmute_copy(&values) }
+}
+
 #[inline(always)]
 fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 64) };
@@ -77,6 +79,8 @@ fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
 }
 
 impl Simd for Avx512 {
+    const VECTORS: usize = 32;
+
     type Bytes = __m512i;
     type DotWeights = __m512i;
     type ProductWeights = (__m512i, __mmask64);
@@ -148,8 +152,11 @@ impl Simd for Avx512 {
         v: __m512i,
         mask: u8,
     ) -> __m512i {
-        let counts = array_512(self, &const { counts([Q0, Q1, Q2, Q3]) });
-        cpu! { _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(mask as i8)) }
+        let [a, b, c, d] = const { [count(Q0), count(Q1), count(Q2), count(Q3)] };
+        cpu! {
+            let counts = _mm512_setr_epi64(a, a, b, b, c, c, d, d);
+            _mm512_and_si512(_mm512_srlv_epi16(v, counts), _mm512_set1_epi8(mask as i8))
+        }
     }
 
     #[inline(always)]
@@ -158,8 +165,11 @@ impl Simd for Avx512 {
         v: __m512i,
         mask: u8,
     ) -> __m512i {
-        let counts = array_512(self, &const { counts([Q0, Q1, Q2, Q3]) });
-        cpu! { _mm512_and_si512(_mm512_sllv_epi16(v, counts), _mm512_set1_epi8(mask as i8)) }
+        let [a, b, c, d] = const { [count(Q0), count(Q1), count(Q2), count(Q3)] };
+        cpu! {
+            let counts = _mm512_setr_epi64(a, a, b, b, c, c, d, d);
+            _mm512_and_si512(_mm512_sllv_epi16(v, counts), _mm512_set1_epi8(mask as i8))
+        }
     }
 
     #[inline(always)]
@@ -239,13 +249,13 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn spread32<const G: usize>(self, scales: __m512i) -> __m512i {
-        let index = array_512(self, &const { runs::<32>(2 * G, 16) });
+        let index = constant(self, const { runs::<32>(2 * G, 16) });
         cpu! { _mm512_permutexvar_epi16(index, scales) }
     }
 
     #[inline(always)]
     fn spread16<const G: usize>(self, scales: __m512i) -> __m512i {
-        let index = array_512(self, &const { runs::<32>(4 * G, 8) });
+        let index = constant(self, const { runs::<32>(4 * G, 8) });
         cpu! { _mm512_permutexvar_epi16(index, scales) }
     }
 
@@ -328,11 +338,6 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn spread_four(self, scales: &__m512, p: usize) -> __m512 {
         cpu! { _mm512_permutexvar_ps(array_512(self, &FOURS[p]), *scales) }
-    }
-
-    #[inline(always)]
-    fn f16(self, bits: u16) -> f32 {
-        cpu! { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(bits)))) }
     }
 
     #[inline(always)]

@@ -19,6 +19,9 @@ pub(super) mod neon;
 use crate::act::Line;
 
 pub(super) trait Simd: Copy {
+    /// Vectors of 16 numbers that the registers hold.
+    const VECTORS: usize;
+
     /// 64 bytes, signed or unsigned.
     type Bytes: Copy;
     /// 64 signed weights, ready for [`Simd::dot_signed`].
@@ -136,8 +139,6 @@ pub(super) trait Simd: Copy {
     fn spread_pair(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
     /// Scales `4 p` to `4 p + 3`, four lanes each; `p` 0 to 3.
     fn spread_four(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
-    /// One half-precision number, exactly.
-    fn f16(self, bits: u16) -> f32;
 
     /// All zero.
     fn zero4(self) -> Self::Floats4;

@@ -106,6 +106,8 @@ impl<const DOT: bool> Neon<DOT> {
 }
 
 impl<const DOT: bool> Simd for Neon<DOT> {
+    const VECTORS: usize = 8;
+
     type Bytes = Four;
     type DotWeights = Four;
     type ProductWeights = Four;
@@ -372,11 +374,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     fn spread_four(self, scales: &[f32; 16], p: usize) -> [float32x4_t; 4] {
         let four = scales.as_chunks::<4>().0[p];
         each!(scale = four => vdupq_n_f32(scale))
-    }
-
-    #[inline(always)]
-    fn f16(self, bits: u16) -> f32 {
-        cpu! { vgetq_lane_f32::<0>(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(bits)))) }
     }
 
     #[inline(always)]
