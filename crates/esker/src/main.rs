@@ -1,3 +1,46 @@
 //! The `esker` command line.
+//!
+//! What is here and nowhere else: arguments, colours, exit codes, environment variables, the terminal. What
+//! is not: how a model runs; that is `esker-engine`. Each command is a file of `commands`, its arguments a
+//! file of `cli`.
 #![forbid(unsafe_code)]
-fn main() {}
+
+mod cli;
+mod commands;
+mod conversation;
+mod failure;
+mod generate;
+mod interrupt;
+mod model;
+mod output;
+mod text_input;
+mod token_ids;
+
+use clap::{CommandFactory, FromArgMatches};
+use cli::Cli;
+use output::Console;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // clap's own messages have to know about `--color` before it has parsed it.
+    let parsed = Cli::command()
+        .color(cli::color_before_parsing(std::env::args_os().skip(1)))
+        .try_get_matches()
+        .and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(failure::USAGE));
+        }
+    };
+    let console = Console::new(&cli.global);
+    interrupt::install();
+    match commands::dispatch(&cli.command, &console) {
+        Ok(code) => code,
+        Err(failure) => {
+            console.failure(&failure);
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! Help texts.
+
+use crate::support::{assert_run, run, stdout};
+
+#[test]
+fn program() {
+    assert_run!(run(&["--help"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Runs Mixture-of-Experts language models that are bigger than memory
+
+    Esker runs language models from GGUF files. Only data goes to standard output; notes, progress,
+    speed and errors go to standard error.
+
+    Usage: esker [OPTIONS] <COMMAND>
+
+    Commands:
+      run          Complete a text
+      chat         Talk with a model
+      inspect      Show what a GGUF file holds
+      tokenize     Turn text into token ids
+      detokenize   Turn token ids into text
+      logits       Compute the logits of given tokens
+      completions  Print a shell completion script
+      man          Print the manual page, or write those of all commands
+
+    Options:
+      -h, --help
+              Print help (see a summary with '-h')
+
+      -V, --version
+              Print version
+
+    Global options:
+      -v, --verbose
+              Say more on standard error
+
+      -q, --quiet
+              Say nothing but errors on standard error
+
+          --color <WHEN>
+              When to use colours
+
+              Possible values:
+              - auto:   On terminals, unless `NO_COLOR` is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+    Model:
+      MODEL is the path of a GGUF file; of a split set, of its first file.
+      Without it a small demo model is used, so that every command can be tried
+      at once: `esker-moe-64m-small.gguf`. It is for trying and testing: it
+      writes text, but knows nothing. It is looked for in
+        - the directory `$ESKER_MODELS`
+        - `models` in the current directory and those above it
+        - `models` in the directory of the program and those above it
+        - `models` in the source tree that the program was built from
+
+    Examples:
+      esker run -p 'Once upon a time' -n 100
+      esker chat model.gguf
+      esker inspect model.gguf
+
+    Exit codes:
+      0    success, also when the reader of a pipe has gone
+      1    an error
+      2    wrong usage
+      130  interrupted by Ctrl-C
+
+    Environment:
+      ESKER_MODELS    directory of the demo model
+      NO_COLOR        no colours, unless `--color always` is given
+      XDG_STATE_HOME  where `esker chat` keeps the history of its input
+                      [default: ~/.local/state]
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn run_in_short() {
+    assert_run!(run(&["run", "-h"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Complete a text
+
+    Usage: esker run [OPTIONS] [MODEL]
+
+    Arguments:
+      [MODEL]  GGUF file; a small demo model if left out
+
+    Options:
+      -p, --prompt <TEXT>  Text to continue or to answer
+      -f, --file <FILE>    Read the prompt from FILE (`-`: standard input), without its last newline
+          --chat           Answer the prompt as one turn of a conversation, by the chat template of the
+                           model
+          --special        Recognise control tokens such as `<|im_end|>` in the prompt
+          --json           Print one JSON object at the end, and nothing else, on standard output
+      -h, --help           Print help (see more with '--help')
+
+    Conversation options:
+      -s, --system <TEXT>              System message
+          --chat-template <FILE>       Use the Jinja template in FILE, not the model's own
+          --template-arg <NAME=VALUE>  Give the template a variable; VALUE is JSON, or else text. May be
+                                       repeated
+
+    Sampling options:
+          --temp <T>               Temperature; 0 picks the likeliest token always [default: 0.7]
+                                   [alias: --temperature]
+          --greedy                 Pick the likeliest token always: `--temp 0`
+          --top-k <K>              Keep the K likeliest tokens; 0 keeps all [default: 40]
+          --top-p <P>              Keep the likeliest tokens whose probabilities reach this sum; 1 keeps
+                                   all [default: 0.95]
+          --min-p <P>              Drop tokens less likely than this share of the likeliest; 0 drops
+                                   none [default: 0.05]
+          --typical-p <P>          Keep the tokens of the most typical surprise up to this sum of
+                                   probabilities; 1 keeps all [default: 1]
+          --repeat-penalty <R>     Divide the positive and multiply the negative logits of recent tokens
+                                   by this; 1 changes none [default: 1]
+          --presence-penalty <X>   Subtract this from the logits of recent tokens, once [default: 0]
+          --frequency-penalty <X>  Subtract this from the logits of recent tokens for each time that
+                                   they occur [default: 0]
+          --penalty-last-n <N>     How many tokens are recent [default: 64]
+          --logit-bias <ID=X>      Add X to the logit of a token; `-inf` forbids it. May be repeated
+          --seed <N>               Seed of the draw: the same seed, options and prompt give the same
+                                   text [default: random]
+      -n, --max-tokens <N>         Stop at most after N new tokens [default: when the model ends or the
+                                   context is full]
+          --stop <TEXT>            Stop before this text, which is not printed. May be repeated
+          --ignore-eos             Go on when the model ends its text
+          --show-special           Show the control tokens that the model writes
+
+    Engine options:
+      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
+      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
+                            trained for if that is less; `logits`: as many as are given]
+          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                            128]
+          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                            f16, f32]
+
+    Memory options:
+      -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
+                               model; `auto`: what is free [default: auto]
+          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
+                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --no-read-ahead      Do not read experts ahead that the next layer will probably choose
+          --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
+                               layer's router logits to theirs [default: 0]
+          --route-protect <N>  With `--route-bias`: the first N experts of a token are chosen by the
+                               router alone [default: 0]
+          --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
+                               pool]
+          --no-direct-io       Read by way of the page cache of the system
+          --reads-max <N>      Reads in flight at most [default: 32]
+
+    Global options:
+      -v, --verbose       Say more on standard error
+      -q, --quiet         Say nothing but errors on standard error
+          --color <WHEN>  When to use colours [default: auto] [possible values: auto, always, never]
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn chat() {
+    assert_run!(run(&["chat", "--help"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Talk with a model
+
+    A conversation line by line, by the chat template of the model. Standard input can be a terminal,
+    with editing and history, or a pipe, whose lines are one turn each.
+
+    Usage: esker chat [OPTIONS] [MODEL]
+
+    Arguments:
+      [MODEL]
+              GGUF file; a small demo model if left out
+
+    Options:
+          --load <FILE>
+              Go on with a conversation that `/save` wrote
+
+          --no-history
+              Neither read nor write the history of input lines
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Conversation options:
+      -s, --system <TEXT>
+              System message
+
+          --chat-template <FILE>
+              Use the Jinja template in FILE, not the model's own
+
+          --template-arg <NAME=VALUE>
+              Give the template a variable; VALUE is JSON, or else text. May be repeated
+              
+              For example `--template-arg enable_thinking=false`.
+
+    Sampling options:
+          --temp <T>
+              Temperature; 0 picks the likeliest token always
+              
+              [default: 0.7]
+              [alias: --temperature]
+
+          --greedy
+              Pick the likeliest token always: `--temp 0`
+
+          --top-k <K>
+              Keep the K likeliest tokens; 0 keeps all
+              
+              [default: 40]
+
+          --top-p <P>
+              Keep the likeliest tokens whose probabilities reach this sum; 1 keeps all
+              
+              [default: 0.95]
+
+          --min-p <P>
+              Drop tokens less likely than this share of the likeliest; 0 drops none
+              
+              [default: 0.05]
+
+          --typical-p <P>
+              Keep the tokens of the most typical surprise up to this sum of probabilities; 1 keeps all
+              
+              [default: 1]
+
+          --repeat-penalty <R>
+              Divide the positive and multiply the negative logits of recent tokens by this; 1 changes
+              none
+              
+              [default: 1]
+
+          --presence-penalty <X>
+              Subtract this from the logits of recent tokens, once
+              
+              [default: 0]
+
+          --frequency-penalty <X>
+              Subtract this from the logits of recent tokens for each time that they occur
+              
+              [default: 0]
+
+          --penalty-last-n <N>
+              How many tokens are recent
+              
+              [default: 64]
+
+          --logit-bias <ID=X>
+              Add X to the logit of a token; `-inf` forbids it. May be repeated
+
+          --seed <N>
+              Seed of the draw: the same seed, options and prompt give the same text [default: random]
+
+      -n, --max-tokens <N>
+              Stop at most after N new tokens [default: when the model ends or the context is full]
+
+          --stop <TEXT>
+              Stop before this text, which is not printed. May be repeated
+
+          --ignore-eos
+              Go on when the model ends its text
+
+          --show-special
+              Show the control tokens that the model writes
+
+    Engine options:
+      -t, --threads <N>
+              Threads that compute [default: as many as there are physical cores]
+
+      -c, --context <N>
+              Tokens that a sequence has room for [default: 4096, or what the model was trained for if
+              that is less; `logits`: as many as are given]
+
+          --chunk <N>
+              Tokens of a prompt that are processed at a time [default: 512; `logits`: 128]
+
+          --kv-type <TYPE>
+              Number type of the KV cache [default: f16; `logits`: f32]
+
+              Possible values:
+              - f16: Half the memory and bandwidth
+              - f32: Exact
+
+    Memory options:
+      -m, --memory <SIZE>
+              Memory that the program may take in all, such as `6G`; `all`: the whole model; `auto`:
+              what is free
+              
+              K, M, G and T are units of 1024. Experts that do not fit stay on the disk and are read
+              when they are needed. `auto` holds the whole model if it fits into what is free now, else
+              takes a budget of what is free less a reserve. A budget that is too small is refused, with
+              what would do.
+              
+              [default: auto]
+
+          --policy <NAME>
+              Which experts stay in memory
+              
+              [default: lfu]
+              [possible values: lru, lfu, ema, near-pick-ema, inverse-router-ema, protected-lru,
+              s3-fifo]
+
+          --no-read-ahead
+              Do not read experts ahead that the next layer will probably choose
+
+          --route-bias <X>
+              Prefer experts that are in memory: add this share of the range of a layer's router logits
+              to theirs
+              
+              Cache-aware routing reads less and changes the text. 0 is off.
+              
+              [default: 0]
+
+          --route-protect <N>
+              With `--route-bias`: the first N experts of a token are chosen by the router alone
+              
+              [default: 0]
+
+          --io <HOW>
+              What carries out the reads
+
+              Possible values:
+              - auto:  io_uring where the system permits it, else threads
+              - uring: io_uring, or an error
+              - pool:  Threads
+              
+              [default: auto]
+
+          --no-direct-io
+              Read by way of the page cache of the system
+
+          --reads-max <N>
+              Reads in flight at most
+              
+              [default: 32]
+
+    Global options:
+      -v, --verbose
+              Say more on standard error
+
+      -q, --quiet
+              Say nothing but errors on standard error
+
+          --color <WHEN>
+              When to use colours
+
+              Possible values:
+              - auto:   On terminals, unless `NO_COLOR` is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+    Input:
+      Enter sends the message. Alt-Enter begins a new line, and so does Enter
+      after a backslash; a text that begins with """ goes on until """.
+      Ctrl-C ends an answer, not the conversation; Ctrl-D leaves. Lines that
+      begin with `/` are commands: /help lists them. `//` sends a text that
+      begins with `/`.
+
+    Examples:
+      esker chat
+      esker chat model.gguf --system 'Answer in French.' --temp 0.3
+      printf '%s\n' 'I am Ada.' 'Who am I?' | esker chat model.gguf --greedy
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn inspect() {
+    assert_run!(run(&["inspect", "--help"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Show what a GGUF file holds
+
+    Architecture, parameters, sizes per layer and per expert, tensor types. Only the header is read, so
+    this is quick for files of any size, and works for architectures that cannot be run.
+
+    Usage: esker inspect [OPTIONS] [MODEL]
+
+    Arguments:
+      [MODEL]
+              GGUF file; a small demo model if left out
+
+    Options:
+          --tensors
+              List all tensors
+
+          --metadata
+              List all metadata, long values abbreviated
+
+          --json
+              Print one JSON object on standard output
+              
+              Sizes are in bytes. With `--metadata`, arrays of more than 64 elements become an object
+              with `type`, `length` and the `first` 8.
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -v, --verbose
+              Say more on standard error
+
+      -q, --quiet
+              Say nothing but errors on standard error
+
+          --color <WHEN>
+              When to use colours
+
+              Possible values:
+              - auto:   On terminals, unless `NO_COLOR` is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+    Examples:
+      esker inspect model.gguf
+      esker inspect model.gguf --metadata --tensors
+      esker inspect model.gguf --json | jq .experts
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn tokenize_in_short() {
+    assert_run!(run(&["tokenize", "-h"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Turn text into token ids
+
+    Usage: esker tokenize [OPTIONS] [MODEL] [TEXT]
+
+    Arguments:
+      [MODEL]  GGUF file; a small demo model if left out
+      [TEXT]   Text; standard input if neither this nor `--file` is given
+
+    Options:
+      -f, --file <FILE>  Read the text from FILE (`-`: standard input), every byte of it
+          --special      Recognise control tokens such as `<|im_end|>` in the text
+          --no-bos       Do not begin with a BOS token, even if the model asks for one
+          --pieces       One token a line: its id and its text
+          --json         Print one JSON object: `tokens` (ids), `pieces` (texts), `count`
+      -h, --help         Print help (see more with '--help')
+
+    Global options:
+      -v, --verbose       Say more on standard error
+      -q, --quiet         Say nothing but errors on standard error
+          --color <WHEN>  When to use colours [default: auto] [possible values: auto, always, never]
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn detokenize_in_short() {
+    assert_run!(run(&["detokenize", "-h"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Turn token ids into text
+
+    Usage: esker detokenize [OPTIONS] [MODEL|ID]...
+
+    Arguments:
+      [MODEL|ID]...  GGUF file (a small demo model if left out), then token ids; they are read from
+                     standard input if none is given
+
+    Options:
+          --special  Show control tokens by their names
+      -h, --help     Print help (see more with '--help')
+
+    Global options:
+      -v, --verbose       Say more on standard error
+      -q, --quiet         Say nothing but errors on standard error
+          --color <WHEN>  When to use colours [default: auto] [possible values: auto, always, never]
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn logits_in_short() {
+    assert_run!(run(&["logits", "-h"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Compute the logits of given tokens
+
+    Usage: esker logits [OPTIONS] --tokens <FILE> [MODEL]
+
+    Arguments:
+      [MODEL]  GGUF file; a small demo model if left out
+
+    Options:
+          --tokens <FILE>   Token ids: a JSON list, or numbers separated by spaces or newlines, with `#`
+                            comments (`-`: standard input)
+          --step            Feed one token at a time, as in decoding; the result is the same to the bit
+      -o, --out <FILE.npy>  Write the array to FILE.npy [default: standard output, if that is not a
+                            terminal]
+          --json            Print a summary as one JSON object on standard output; the array is then
+                            written only with `--out`
+      -h, --help            Print help (see more with '--help')
+
+    Engine options:
+      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
+      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
+                            trained for if that is less; `logits`: as many as are given]
+          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                            128]
+          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                            f16, f32]
+
+    Memory options:
+      -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
+                               model; `auto`: what is free [default: auto]
+          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
+                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --no-read-ahead      Do not read experts ahead that the next layer will probably choose
+          --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
+                               layer's router logits to theirs [default: 0]
+          --route-protect <N>  With `--route-bias`: the first N experts of a token are chosen by the
+                               router alone [default: 0]
+          --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
+                               pool]
+          --no-direct-io       Read by way of the page cache of the system
+          --reads-max <N>      Reads in flight at most [default: 32]
+
+    Global options:
+      -v, --verbose       Say more on standard error
+      -q, --quiet         Say nothing but errors on standard error
+          --color <WHEN>  When to use colours [default: auto] [possible values: auto, always, never]
+    --- stderr ---
+    "#);
+}
+
+/// Lines that are wrapped by hand must not be wrapped again, also where a column or two is lost.
+#[test]
+fn every_help_has_examples_that_fit_a_terminal() {
+    for command in ["run", "chat", "inspect", "tokenize", "detokenize", "logits", "completions", "man"] {
+        let help = stdout(&[command, "--help"]);
+        let (_, after) = help.split_once("\nGlobal options:").expect("global options");
+        assert!(help.contains("\nExamples:\n"), "{command}");
+        for line in after.lines() {
+            assert!(line.chars().count() <= 100, "{command}: {line}");
+        }
+    }
+}
+
+#[test]
+fn without_a_command_help_is_an_error() {
+    let output = run(&[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("Usage: esker"));
+}

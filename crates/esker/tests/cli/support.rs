@@ -1,0 +1,130 @@
+//! Running the program, and tiny files for it.
+
+use esker_gguf::{GgufWriter, Metadata, TensorSpec};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The tiny model, from the directory in which [`esker`] runs.
+pub const TINY: &str = "llama3.gguf";
+
+/// The program, in `tests/data`, with an environment that does not depend on who runs the test.
+pub fn esker(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")).args(args);
+    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS", "XDG_STATE_HOME"] {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs to the end, with `input` on standard input.
+pub fn run_with(args: &[&str], input: &[u8]) -> Output {
+    let mut child = esker(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // A program that ends with an error may not read it.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().expect("the program ends")
+}
+
+/// Runs to the end.
+pub fn run(args: &[&str]) -> Output {
+    esker(args).output().expect("the program starts")
+}
+
+/// Standard output of a run that succeeds.
+pub fn stdout(args: &[&str]) -> String {
+    let output = run(args);
+    assert!(output.status.success(), "{}", shown(&output));
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Standard output of a run that succeeds, as JSON.
+pub fn json(args: &[&str]) -> serde_json::Value {
+    serde_json::from_str(&stdout(args)).expect("one JSON value")
+}
+
+/// Exit code, standard output, standard error.
+pub fn shown(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    format!(
+        "exit code: {}\n--- stdout ---\n{}\n--- stderr ---\n{}",
+        output.status.code().map_or("none".to_owned(), |code| code.to_string()),
+        text(&output.stdout).trim_end_matches('\n'),
+        text(&output.stderr).trim_end_matches('\n'),
+    )
+}
+
+/// Compares what a run shows with an inline snapshot; paths and times are replaced.
+macro_rules! assert_run {
+    ($output:expr, @$snapshot:literal) => {{
+        let mut settings = insta::Settings::clone_current();
+        // It depends on the machine.
+        settings.add_filter(r"note: memory: .*\n", "");
+        settings.add_filter(r"[^ `]*models/esker-moe-64m-small.gguf", "[DEMO]");
+        settings.add_filter(r"[^ `]*/esker-test-[A-Za-z0-9]+", "[DIR]");
+        settings.add_filter(r"\d+\.?\d* s\b", "[TIME]");
+        settings.add_filter(r"\d+\.?\d* tok/s", "[SPEED]");
+        settings.bind(|| insta::assert_snapshot!(crate::support::shown(&$output), @$snapshot));
+    }};
+}
+pub(crate) use assert_run;
+
+/// A directory that goes with its owner; its name is replaced in snapshots.
+pub fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("esker-test-").tempdir().expect("a directory")
+}
+
+/// A path as an argument.
+pub fn arg(path: &Path) -> &str {
+    path.to_str().expect("UTF-8")
+}
+
+/// Writes a GGUF file whose tensors, all F32, are zero.
+pub fn write_gguf(path: &Path, metadata: &Metadata, tensors: &[(&str, &[u64])]) {
+    let spec = |(name, shape): &(&str, &[u64])| TensorSpec {
+        name: (*name).to_owned(),
+        ty: esker_quant::GgmlType::F32,
+        shape: shape.to_vec(),
+    };
+    let specs: Vec<TensorSpec> = tensors.iter().map(spec).collect();
+    let mut writer = GgufWriter::new(path, metadata, specs, 32).expect("a valid layout");
+    while let Some(tensor) = writer.next_tensor().cloned() {
+        writer.write_tensor(&tensor.name, &vec![0; tensor.size as usize]).expect("written");
+    }
+    writer.finish().expect("renamed");
+}
+
+/// A file of an architecture that nobody has: two MoE layers, the second with fewer experts, and a draft block.
+pub fn unknown_architecture(directory: &Path) -> PathBuf {
+    let path = directory.join("nobody.gguf");
+    let mut metadata = Metadata::new();
+    metadata.set("general.architecture", "nobody\u{1b}[31m");
+    metadata.set("general.name", "No\u{1b}body");
+    write_gguf(
+        &path,
+        &metadata,
+        &[
+            ("token_embd.weight", &[32, 64]),
+            ("blk.0.attn_q.weight", &[32, 32]),
+            ("blk.0.ffn_gate_inp.weight", &[32, 8]),
+            ("blk.0.ffn_down_exps.weight", &[16, 32, 8]),
+            ("blk.0.ffn_gate_exps.weight", &[32, 16, 8]),
+            ("blk.0.ffn_up_exps.weight", &[32, 16, 8]),
+            ("blk.1.ssm_in.weight", &[32, 32]),
+            ("blk.1.ffn_gate_inp.weight", &[32, 4]),
+            ("blk.1.ffn_gate_up_exps.weight", &[32, 32, 4]),
+            ("blk.1.ffn_down_exps.weight", &[16, 32, 4]),
+            ("blk.2.attn_q.weight", &[32, 32]),
+            ("blk.2.nextn.eh_proj.weight", &[64, 32]),
+        ],
+    );
+    path
+}
