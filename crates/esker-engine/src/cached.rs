@@ -5,7 +5,6 @@
 //! cannot be computed with, so a half-read expert cannot be either.
 
 use crate::guard::{Guard, Verdict};
-use crate::resident::expert_weights;
 use crate::slots::SlotLayout;
 use crate::stats::Stats;
 use crate::tables::Tables;
@@ -15,16 +14,23 @@ use esker_cache::{
 use esker_disk::{Buffer, Completion, Disk, FileId, Read};
 use esker_models::{ExpertStore, RouteBias, StoreError, StoreLayout, TableId};
 use esker_ops::ExpertWeights;
+use esker_packed::ExpertHasher;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Cache-aware routing (arXiv:2412.00099): off at `lambda` = 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct RouteBiasOptions {
     /// Share of a layer's mean logit range that resident experts get on top of their logit when experts are selected.
     pub lambda: f32,
     /// Ranks that are taken from the raw logits always.
     pub protect: usize,
+}
+
+impl Default for RouteBiasOptions {
+    fn default() -> RouteBiasOptions {
+        RouteBiasOptions { lambda: 0.0, protect: 3 }
+    }
 }
 
 /// Times that the store measured.
@@ -205,16 +211,6 @@ impl CachedStore {
         Ok(())
     }
 
-    /// What carries reads out, and why they go through the page cache if they do.
-    pub(crate) fn disk_note(&self) -> Vec<String> {
-        let buffered = self.files.iter().find_map(|&file| self.disk.buffered_reason(file));
-        let how = match buffered {
-            None => "direct".to_owned(),
-            Some(why) => format!("through the page cache ({why})"),
-        };
-        vec![format!("disk: {}, {how}", self.disk.description())]
-    }
-
     fn layer(&self, il: usize) -> u16 {
         self.cache_layer[il].expect("asked for layers with experts only")
     }
@@ -277,13 +273,29 @@ impl CachedStore {
         let at = self.in_flight.iter().position(|(read, ..)| read.get() == completion.id.0);
         let (read, expert, slot) =
             self.in_flight.swap_remove(at.expect("completions are of reads that were submitted"));
+        let il = self.model_layer[usize::from(expert.layer)];
+        let problem = match &completion.result {
+            Ok(_) => self.checksum_problem(il, usize::from(expert.index), &completion.buffer),
+            Err(error) => Some(with_causes(error)),
+        };
         self.buffers[slot.0 as usize] = Some(completion.buffer);
-        if let Err(error) = &completion.result {
-            let il = self.model_layer[usize::from(expert.layer)];
-            self.last_error = Some(format!("expert {} of layer {il}: {}", expert.index, with_causes(error)));
+        let ok = problem.is_none();
+        if let Some(problem) = problem {
+            self.last_error = Some(format!("expert {} of layer {il}: {problem}", expert.index));
         }
-        self.cache.read_done(read, completion.result.is_ok(), &mut self.actions);
+        self.cache.read_done(read, ok, &mut self.actions);
         self.act();
+    }
+
+    /// Why a freshly read expert is not what the file's checksum says, in files that have checksums.
+    fn checksum_problem(&self, il: usize, e: usize, slot: &[u8]) -> Option<String> {
+        let checksums = self.layout.layers[il].as_ref()?.checksums.as_ref()?;
+        let mut hasher = ExpertHasher::new();
+        for part in self.slots_of_layer[il].as_ref()?.slices(e, slot) {
+            hasher.update(part);
+        }
+        let (found, expected) = (hasher.finish(), checksums[e]);
+        (found != expected).then(|| format!("checksum {found:016x}, expected {expected:016x}"))
     }
 
     /// Takes in what has completed, without waiting.
@@ -315,7 +327,7 @@ impl CachedStore {
 }
 
 /// An error and everything under it, on one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -413,7 +425,7 @@ impl ExpertStore for CachedStore {
         let buffer = self.buffers[slot.0 as usize].as_ref().expect("a ready expert's slot is pinned");
         let slots = self.slots_of_layer[il].as_ref().expect("a layer with experts");
         let layout = self.layout.layers[il].as_ref().expect("a layer with experts");
-        expert_weights(layout, slots.slices(usize::from(self.want.experts[position]), buffer))
+        layout.weights(&slots.slices(usize::from(self.want.experts[position]), buffer))
     }
 
     fn release(&mut self, position: usize) {

@@ -136,6 +136,7 @@ pub struct Engine {
     context: usize,
     tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
     notes: Vec<String>,
+    memory_note: String,
 }
 
 impl Engine {
@@ -144,7 +145,8 @@ impl Engine {
     /// # Errors
     /// If the file is damaged or unsupported, or does not fit the budget.
     pub fn load(path: &Path, options: EngineOptions) -> Result<Engine, EngineError> {
-        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes } = load::load(path, &options)?;
+        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note } =
+            load::load(path, &options)?;
         Ok(Engine {
             gguf,
             model,
@@ -157,6 +159,7 @@ impl Engine {
             context,
             tokenizer,
             notes,
+            memory_note,
         })
     }
 
@@ -205,7 +208,12 @@ impl Engine {
         self.ctx.threads()
     }
 
-    /// What a user should know about this file and how it was loaded.
+    /// How much of the model is in memory, why, and how the rest is read.
+    pub fn memory_note(&self) -> &str {
+        &self.memory_note
+    }
+
+    /// What a user should know about this file: parts left unused, values that were corrected.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -355,11 +363,12 @@ impl Engine {
         }
         let mut first_drawn = None;
         let mut finish = Finish::Cancelled;
+        let full = |n: usize| options.max_tokens.is_some_and(|max| n >= max);
+        if full(0) {
+            logits = None;
+            finish = Finish::MaxTokens;
+        }
         while let Some(row) = logits.take() {
-            if options.max_tokens.is_some_and(|max| tokens.len() >= max) {
-                finish = Finish::MaxTokens;
-                break;
-            }
             let token = sampler.sample(row.row(0), &session.tokens);
             drop(row);
             tokens.push(token);
@@ -379,6 +388,10 @@ impl Engine {
                 break;
             }
             if cancelled {
+                break;
+            }
+            if full(tokens.len()) {
+                finish = Finish::MaxTokens;
                 break;
             }
             if session.tokens.len() == session.capacity() {

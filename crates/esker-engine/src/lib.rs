@@ -3,6 +3,7 @@
 //! This crate joins a model (`esker-models`) with where its weights are and with text. Start at [`Engine`].
 
 mod cached;
+mod dense;
 mod engine;
 mod guard;
 mod load;

@@ -1,6 +1,7 @@
 //! From a path to a model: what is mapped, what is read, and what can go wrong.
 
 use crate::cached::{CachedParts, CachedStore};
+use crate::dense::DenseStore;
 use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory};
 use crate::plan::{PLAN_ALIGN, Plan, Sizes};
 use crate::resident::ResidentStore;
@@ -133,6 +134,7 @@ pub enum EngineError {
 pub(crate) enum Store {
     Resident(ResidentStore),
     Cached(Box<CachedStore>),
+    Dense(Box<DenseStore>),
 }
 
 impl Store {
@@ -140,6 +142,7 @@ impl Store {
         match self {
             Store::Resident(store) => store,
             Store::Cached(store) => &mut **store,
+            Store::Dense(store) => &mut **store,
         }
     }
 }
@@ -154,6 +157,7 @@ pub(crate) struct Loaded {
     pub(crate) context: usize,
     pub(crate) ctx: Ctx,
     pub(crate) notes: Vec<String>,
+    pub(crate) memory_note: String,
 }
 
 /// Physical cores that this process may use.
@@ -162,12 +166,19 @@ pub fn default_threads() -> usize {
     num_cpus::get_physical().clamp(1, allowed)
 }
 
-/// What is planned before anything is allocated.
+/// What is decided before anything is allocated.
 pub(crate) struct Decision {
-    sizes: Sizes,
     /// `None`: all in memory.
-    laid_out: Option<(Plan, Vec<usize>)>,
-    pub(crate) why: String,
+    laid_out: Option<LaidOut>,
+    why: String,
+}
+
+/// A model inside a budget.
+struct LaidOut {
+    sizes: Sizes,
+    plan: Plan,
+    /// By class.
+    n_slots: Vec<usize>,
 }
 
 /// Opens, plans, allocates, builds.
@@ -179,28 +190,29 @@ pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, Engin
     let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
     let threads = ctx.threads();
     let context = context(&gguf, options)?;
-    if options.memory == Memory::Resident {
-        let (model, store) = resident(&gguf)?;
-        let notes = model.notes().to_vec();
-        return Ok(Loaded { gguf, tokenizer, model, store, plan: None, context, ctx, notes });
+    if !(0.0..=10.0).contains(&options.route_bias.lambda) {
+        return Err(EngineError::OptionRange {
+            name: "route_bias.lambda",
+            value: options.route_bias.lambda.to_string(),
+            expected: "0 to 10".to_owned(),
+        });
     }
     let decision = decide(&gguf, options, context, threads)?;
+    let mut memory_note = decision.why;
     let (model, store, plan) = match decision.laid_out {
         None => {
             let (model, store) = resident(&gguf)?;
-            (model, store, None)
+            (model, Store::Resident(store), None)
         }
-        Some((plan, n_slots)) => {
-            let (model, store) = cached(&gguf, options, &decision.sizes, &n_slots)?;
-            (model, Store::Cached(Box::new(store)), Some(plan))
+        Some(LaidOut { sizes, plan, n_slots }) => {
+            let (model, store, disk) = laid_out(&gguf, options, &sizes, &n_slots)?;
+            memory_note.push_str("; ");
+            memory_note.push_str(&disk);
+            (model, store, Some(plan))
         }
     };
-    let mut notes = model.notes().to_vec();
-    notes.push(decision.why);
-    if let Store::Cached(store) = &store {
-        notes.extend(store.disk_note());
-    }
-    Ok(Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes })
+    let notes = model.notes().to_vec();
+    Ok(Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note })
 }
 
 /// Chooses between all in memory and a budget, and lays the budget out.
@@ -212,12 +224,14 @@ pub(crate) fn decide(
 ) -> Result<Decision, EngineError> {
     // Resident pages that are shared with other processes count in full: they may go away under us. Code that has not run
     // yet is going to.
-    let program = memory::untouched_program_bytes().unwrap_or(0);
-    let process = memory::footprint().map_or(0, |f| f.rss) + program;
-    let sizes = Sizes::measure(gguf, options, context, threads)?;
-    let chunk = options.chunk.clamp(1, context);
+    let measured =
+        || memory::footprint().map_or(0, |f| f.rss) + memory::untouched_program_bytes().unwrap_or(0);
+    let process = options.process_bytes.unwrap_or_else(measured);
+    let measure = || Sizes::measure(gguf, options, context, threads);
+    let all_in_memory = |why| Ok(Decision { laid_out: None, why });
     let available = memory::available();
-    let (budget, why) = match (options.memory, &available) {
+    let (budget, sizes, why) = match (options.memory, &available) {
+        (Memory::Resident, _) => return all_in_memory("memory: all of the model, as asked for".into()),
         (Memory::Budget(budget), available) => {
             // What the process has already is part of its budget.
             if let Some(available) = available.as_ref().map(|a| a.bytes + process)
@@ -225,29 +239,34 @@ pub(crate) fn decide(
             {
                 return Err(EngineError::BudgetUnavailable { budget, available });
             }
-            (budget, format!("memory: budget of {budget} bytes as asked for"))
+            (budget, measure()?, format!("memory: budget of {budget} bytes as asked for"))
         }
         (_, Some(available)) => {
-            let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(available.bytes / 4);
-            let budget = available.bytes + process - reserve;
-            let all = gguf.total_file_bytes() + sizes.state + sizes.scratch_prompt + sizes.scratch_decode;
-            if all + process <= budget {
-                let why =
-                    format!("memory: all of the model, {all} bytes of {budget} that are free less a reserve");
-                return Ok(Decision { sizes, laid_out: None, why });
+            // Far from the limit nothing needs to be measured.
+            let (file, free) = (gguf.total_file_bytes(), available.bytes);
+            if context <= DEFAULT_CONTEXT && file.saturating_mul(2).saturating_add(1 << 30) < free {
+                return all_in_memory(format!("memory: all of the model; {free} bytes are free"));
             }
-            (
-                budget,
-                format!("memory: budget of {budget} bytes, what is free less a reserve of {reserve} bytes"),
-            )
+            let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(free / 4);
+            let budget = free + process - reserve;
+            let sizes = measure()?;
+            let all =
+                process + file + sizes.state + sizes.scratch_prompt + sizes.scratch_decode + sizes.sampler;
+            if all <= budget {
+                return all_in_memory(format!(
+                    "memory: all of the model; {all} bytes of {budget} that it may take"
+                ));
+            }
+            let why =
+                format!("memory: budget of {budget} bytes, what is free less a reserve of {reserve} bytes");
+            (budget, sizes, why)
         }
         (_, None) => {
-            let why = "memory: all of the model, since this system does not say what is free".to_owned();
-            return Ok(Decision { sizes, laid_out: None, why });
+            return all_in_memory("memory: all of the model; this system does not say what is free".into());
         }
     };
-    let laid_out = sizes.plan(budget, process, context, chunk)?;
-    Ok(Decision { sizes, laid_out: Some(laid_out), why })
+    let (plan, n_slots) = sizes.plan(budget, process, context, options.chunk.clamp(1, context))?;
+    Ok(Decision { laid_out: Some(LaidOut { sizes, plan, n_slots }), why })
 }
 
 /// What `esker plan` shows.
@@ -275,12 +294,12 @@ pub fn plan(path: &Path, options: &EngineOptions) -> Result<PlanReport, EngineEr
     let context = context(&gguf, options)?;
     let decision = decide(&gguf, options, context, ctx.threads())?;
     drop((tokenizer, ctx)); // they are part of the process while its footprint is measured
-    let plan = decision.laid_out.map(|(plan, _)| plan);
+    let plan = decision.laid_out.map(|laid_out| laid_out.plan);
     Ok(PlanReport { plan, why: decision.why, file_bytes: gguf.total_file_bytes(), context })
 }
 
 /// Maps everything.
-fn resident(gguf: &Gguf) -> Result<(Model, Store), EngineError> {
+fn resident(gguf: &Gguf) -> Result<(Model, ResidentStore), EngineError> {
     let files = gguf
         .files
         .iter()
@@ -290,7 +309,7 @@ fn resident(gguf: &Gguf) -> Result<(Model, Store), EngineError> {
     let (model, layout) = Model::load(gguf, &mut fetch)?;
     let store = ResidentStore::new(layout, &mut fetch)
         .map_err(|cause| LoadError::Read { name: "experts".into(), cause })?;
-    Ok((model, Store::Resident(store)))
+    Ok((model, store))
 }
 
 /// A mapped file that weights can own a share of.
@@ -312,13 +331,13 @@ fn mapped(files: &[Arc<Mapped>], tensor: &TensorInfo) -> Result<WeightBytes, Str
     }
 }
 
-/// Reads dense weights into memory of their own and lays out the arena.
-fn cached(
+/// Reads dense weights into memory of their own and lays out the arena. Also says how the disk is read.
+fn laid_out(
     gguf: &Gguf,
     options: &EngineOptions,
     sizes: &Sizes,
     n_slots: &[usize],
-) -> Result<(Model, CachedStore), EngineError> {
+) -> Result<(Model, Store, String), EngineError> {
     let reads_max = usize::from(options.reads_max);
     let disk_options = DiskOptions {
         backend: options.backend,
@@ -354,6 +373,18 @@ fn cached(
     let kept = |name: &str| dense.get(name).cloned();
     let tables = Tables::on_disk(&layout.tables, &on_disk, &files, kept, &mut row_arena);
 
+    let how = match files.iter().find_map(|&file| disk.buffered_reason(file)) {
+        None => "direct".to_owned(),
+        Some(why) => format!("through the page cache ({why})"),
+    };
+    let how = format!("disk: {}, {how}", disk.description());
+    if classes.is_empty() {
+        return Ok((
+            model,
+            Store::Dense(Box::new(DenseStore::new(layout, disk, tables, gguf.files[0].clone()))),
+            how,
+        ));
+    }
     let cache = ExpertCache::new(cache_config(&layout, &classes, n_slots, options)?)?;
     let near_depth = match options.policy {
         PolicyConfig::NearPickEma { depth, .. } | PolicyConfig::InverseRouterEma { depth, .. } => {
@@ -375,7 +406,7 @@ fn cached(
         depth,
         near_depth,
     });
-    Ok((model, store))
+    Ok((model, Store::Cached(Box::new(store)), how))
 }
 
 fn cache_config(
@@ -392,7 +423,7 @@ fn cache_config(
             n_expert: layer.n_expert as u32,
             top_k: layer.n_expert_used as u32,
             class: ClassId(class_of(il) as u8),
-            expert_bytes: layer.tensors.list().map(|t| t.size / layer.n_expert as u64).sum(),
+            expert_bytes: layer.expert_bytes(),
         })
     });
     let class_configs = classes
@@ -404,13 +435,6 @@ fn cache_config(
     config.policy = options.policy;
     if !options.read_ahead {
         config.read_ahead = ReadAheadConfig::OFF;
-    }
-    if !(0.0..=10.0).contains(&options.route_bias.lambda) {
-        return Err(EngineError::OptionRange {
-            name: "route_bias.lambda",
-            value: options.route_bias.lambda.to_string(),
-            expected: "0 to 10".to_owned(),
-        });
     }
     if options.route_bias.lambda > 0.0 {
         config.visibility = Visibility::Stepwise;

@@ -41,6 +41,9 @@ pub struct EngineOptions {
     pub direct: bool,
     /// Most reads of experts in flight.
     pub reads_max: u16,
+    /// What the rest of the process counts for in the budget; `None`: what it takes when the model is loaded. For programs
+    /// that hold several engines, or are to have the same arena at every start.
+    pub process_bytes: Option<u64>,
     /// Plan for logits of every token of a pass.
     pub all_logits: bool,
 }
@@ -62,6 +65,7 @@ impl Default for EngineOptions {
             backend: Backend::Auto,
             direct: true,
             reads_max: 32,
+            process_bytes: None,
             all_logits: false,
         }
     }

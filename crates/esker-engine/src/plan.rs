@@ -8,6 +8,7 @@ use crate::load::EngineError;
 use crate::options::EngineOptions;
 use crate::slots::{SizeClass, SlotLayout, share_arena, slot_layouts};
 use crate::tables;
+use arrayvec::ArrayVec;
 use esker_gguf::{Gguf, TensorInfo};
 use esker_models::{
     ExpertStore, Model, Output, Pass, Purpose, RouteBias, RoutingMoved, Scratch, StateOptions, StoreError,
@@ -275,9 +276,8 @@ struct ZeroStore {
 
 impl ZeroStore {
     fn new(layout: StoreLayout) -> ZeroStore {
-        let slice = |l: &esker_models::ExpertLayout| {
-            l.tensors.list().map(|t| t.size as usize / l.n_expert).max().unwrap_or(0)
-        };
+        let slice =
+            |l: &esker_models::ExpertLayout| l.parts.iter().map(|p| p.bytes as usize).max().unwrap_or(0);
         let largest = layout.layers.iter().flatten().map(slice).max().unwrap_or(0);
         ZeroStore { layout, zeros: vec![0; largest], il: 0, n: 0, given: false }
     }
@@ -306,11 +306,9 @@ impl ExpertStore for ZeroStore {
 
     fn weights(&self, _position: usize) -> ExpertWeights<'_> {
         let layout = self.layout.layers[self.il].as_ref().expect("a layer with experts");
-        let mut slices = [&[][..]; 3];
-        for (slice, tensor) in slices.iter_mut().zip(layout.tensors.list()) {
-            *slice = &self.zeros[..tensor.size as usize / layout.n_expert];
-        }
-        crate::resident::expert_weights(layout, slices)
+        let slices: ArrayVec<&[u8], 3> =
+            layout.parts.iter().map(|p| &self.zeros[..p.bytes as usize]).collect();
+        layout.weights(&slices)
     }
 
     fn release(&mut self, _position: usize) {}

@@ -1,16 +1,14 @@
 //! The store of a model that is all in memory: every expert is always there.
 
 use crate::tables::Tables;
-use esker_kernels::matmul::Weights;
-use esker_models::{
-    ExpertLayout, ExpertStore, ExpertTensors, Fetch, Purpose, RouteBias, StoreError, StoreLayout, TableId,
-};
+use arrayvec::ArrayVec;
+use esker_models::{ExpertStore, Fetch, Purpose, RouteBias, StoreError, StoreLayout, TableId};
 use esker_ops::{ExpertWeights, WeightBytes};
 
 /// Experts and tables in memory (mapped or read).
 pub(crate) struct ResidentStore {
     layout: StoreLayout,
-    /// Bytes of each layer's tensors, in [`ExpertTensors::list`] order.
+    /// Bytes of each layer's tensors.
     layers: Vec<Vec<WeightBytes>>,
     tables: Tables,
     il: usize,
@@ -26,31 +24,11 @@ impl ResidentStore {
     pub(crate) fn new(layout: StoreLayout, fetch: &mut Fetch<'_>) -> Result<ResidentStore, String> {
         let mut layers = Vec::with_capacity(layout.layers.len());
         for layer in &layout.layers {
-            let tensors = layer.iter().flat_map(|l| l.tensors.list());
+            let tensors = layer.iter().flat_map(|l| &l.tensors);
             layers.push(tensors.map(|t| fetch(t, Purpose::Kept)).collect::<Result<Vec<_>, _>>()?);
         }
         let tables = Tables::in_memory(&layout.tables, fetch)?;
         Ok(ResidentStore { layout, layers, tables, il: 0, wanted: Vec::new(), given: false })
-    }
-}
-
-/// The matrices of an expert, given the bytes of its slices in [`ExpertTensors::list`] order.
-pub(crate) fn expert_weights<'a>(layout: &ExpertLayout, slices: [&'a [u8]; 3]) -> ExpertWeights<'a> {
-    let &ExpertLayout { n_ff, n_embd, .. } = layout;
-    match &layout.tensors {
-        ExpertTensors::Split { gate, up, down } => ExpertWeights {
-            gate: Weights::new(gate.ty, n_ff, n_embd, slices[0]),
-            up: Weights::new(up.ty, n_ff, n_embd, slices[1]),
-            down: Weights::new(down.ty, n_embd, n_ff, slices[2]),
-        },
-        ExpertTensors::Fused { gate_up, down } => {
-            let (gate, up) = slices[0].split_at(slices[0].len() / 2);
-            ExpertWeights {
-                gate: Weights::new(gate_up.ty, n_ff, n_embd, gate),
-                up: Weights::new(gate_up.ty, n_ff, n_embd, up),
-                down: Weights::new(down.ty, n_embd, n_ff, slices[1]),
-            }
-        }
     }
 }
 
@@ -82,13 +60,12 @@ impl ExpertStore for ResidentStore {
     fn weights(&self, position: usize) -> ExpertWeights<'_> {
         let layout = self.layout.layers[self.il].as_ref().expect("begin is called for layers with experts");
         let e = self.wanted[position] as usize;
-        let mut slices = [&[][..]; 3];
-        for (slice, bytes) in slices.iter_mut().zip(&self.layers[self.il]) {
-            let bytes = bytes.bytes();
-            let n = bytes.len() / layout.n_expert;
-            *slice = &bytes[e * n..(e + 1) * n];
+        let mut slices: ArrayVec<&[u8], 3> = ArrayVec::new();
+        for part in &layout.parts {
+            let start = (part.offset + part.stride * e as u64) as usize;
+            slices.push(&self.layers[self.il][part.tensor].bytes()[start..start + part.bytes as usize]);
         }
-        expert_weights(layout, slices)
+        layout.weights(&slices)
     }
 
     fn release(&mut self, _position: usize) {}

@@ -1,25 +1,42 @@
 //! How experts lie in the file and in a slot: pure arithmetic, shared by the plan and the store.
 
+use arrayvec::ArrayVec;
 use esker_disk::{FileId, Segment, SmallSegments, aligned_span};
 use esker_models::{ExpertLayout, StoreLayout};
 
-/// Where one tensor's slice of an expert is.
+/// A range of a file that is read as a whole for an expert: one part, or several that lie side by side.
 #[derive(Clone, Debug)]
-struct Part {
+struct Run {
     /// Index into the model's files.
     file: usize,
     /// Of expert 0.
     offset: u64,
-    /// Bytes of one expert's slice; the next expert's follows.
+    /// From one expert to the next.
+    stride: u64,
     bytes: usize,
-    /// Where the slice's aligned span starts in a slot.
+    /// Where the run's aligned span starts in a slot.
     into: usize,
+}
+
+impl Run {
+    fn start(&self, e: usize) -> u64 {
+        self.offset + self.stride * e as u64
+    }
+}
+
+/// Where a part of an expert is within its run.
+#[derive(Clone, Debug)]
+struct PartPlace {
+    run: usize,
+    from: usize,
+    bytes: usize,
 }
 
 /// One layer's experts in file and slot.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotLayout {
-    parts: Vec<Part>,
+    runs: Vec<Run>,
+    parts: Vec<PartPlace>,
     /// What direct reads of the files ask for; 1 for buffered ones.
     read_align: usize,
     /// Bytes of a slot that can take any expert of the layer.
@@ -31,37 +48,54 @@ pub(crate) struct SlotLayout {
 impl SlotLayout {
     /// A slot has room for spans of `slot_align`. Spans of `read_align`, which divides it, lie inside those.
     pub(crate) fn new(layer: &ExpertLayout, slot_align: usize, read_align: usize) -> SlotLayout {
+        let mut runs: Vec<Run> = Vec::new();
         let mut parts = Vec::new();
-        let (mut into, mut expert_bytes) = (0, 0);
-        for tensor in layer.tensors.list() {
-            let bytes = tensor.size as usize / layer.n_expert;
-            let span = |e: usize| aligned_span(tensor.offset + (e * bytes) as u64, bytes, slot_align).len;
-            let longest = (0..layer.n_expert).map(span).max().unwrap_or(0);
-            parts.push(Part { file: tensor.file, offset: tensor.offset, bytes, into });
-            into += longest;
-            expert_bytes += bytes;
+        for part in &layer.parts {
+            let tensor = &layer.tensors[part.tensor];
+            let (offset, bytes) = (tensor.offset + part.offset, part.bytes as usize);
+            // Parts of one tensor are side by side in each expert; their run includes the padding between them.
+            match runs.last_mut() {
+                Some(run)
+                    if part.stride != part.bytes && run.file == tensor.file && run.stride == part.stride =>
+                {
+                    let from = (offset - run.offset) as usize;
+                    run.bytes = from + bytes;
+                    parts.push(PartPlace { run: runs.len() - 1, from, bytes });
+                }
+                _ => {
+                    parts.push(PartPlace { run: runs.len(), from: 0, bytes });
+                    runs.push(Run { file: tensor.file, offset, stride: part.stride, bytes, into: 0 });
+                }
+            }
         }
-        SlotLayout { parts, read_align, slot_bytes: into, expert_bytes }
+        let mut slot_bytes = 0;
+        for run in &mut runs {
+            run.into = slot_bytes;
+            let span = |e| aligned_span(run.start(e), run.bytes, slot_align).len;
+            slot_bytes += (0..layer.n_expert).map(span).max().unwrap_or(0);
+        }
+        SlotLayout { runs, parts, read_align, slot_bytes, expert_bytes: layer.expert_bytes() as usize }
     }
 
     /// The reads that bring expert `e` into a slot.
     pub(crate) fn segments(&self, e: usize, files: &[FileId]) -> SmallSegments {
-        let mut segments = SmallSegments::new();
-        for part in &self.parts {
-            let offset = part.offset + (e * part.bytes) as u64;
-            segments.push(Segment { file: files[part.file], offset, len: part.bytes, into: part.into });
-        }
-        segments
+        let segment = |run: &Run| Segment {
+            file: files[run.file],
+            offset: run.start(e),
+            len: run.bytes,
+            into: run.into,
+        };
+        self.runs.iter().map(segment).collect()
     }
 
-    /// The slices of expert `e` in a slot that holds it, in [`esker_models::ExpertTensors::list`] order.
-    pub(crate) fn slices<'a>(&self, e: usize, slot: &'a [u8]) -> [&'a [u8]; 3] {
-        let mut slices = [&[][..]; 3];
-        for (slice, part) in slices.iter_mut().zip(&self.parts) {
-            let skip = aligned_span(part.offset + (e * part.bytes) as u64, part.bytes, self.read_align).skip;
-            *slice = &slot[part.into + skip..][..part.bytes];
-        }
-        slices
+    /// The parts of expert `e` in a slot that holds it, in the layout's order.
+    pub(crate) fn slices<'a>(&self, e: usize, slot: &'a [u8]) -> ArrayVec<&'a [u8], 3> {
+        let slice = |part: &PartPlace| {
+            let run = &self.runs[part.run];
+            let skip = aligned_span(run.start(e), run.bytes, self.read_align).skip;
+            &slot[run.into + skip + part.from..][..part.bytes]
+        };
+        self.parts.iter().map(slice).collect()
     }
 }
 

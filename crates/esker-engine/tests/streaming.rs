@@ -13,8 +13,17 @@ fn tokens(name: &str) -> Vec<u32> {
     npz::<i32>(&golden(name, "npz"), "tokens").expect("tokens").data.iter().map(|&t| t as u32).collect()
 }
 
+/// Tests share a process, so its size is not counted: budgets here are of the model alone.
 fn base() -> EngineOptions {
-    EngineOptions { threads: Some(2), context: Some(256), kv_type: KvType::F32, ..EngineOptions::default() }
+    let process_bytes = Some(0);
+    let context = Some(256);
+    EngineOptions {
+        threads: Some(2),
+        context,
+        kv_type: KvType::F32,
+        process_bytes,
+        ..EngineOptions::default()
+    }
 }
 
 /// Logit bits of a prompt of `prompt` tokens in chunks, then the other tokens one at a time.
@@ -59,8 +68,7 @@ fn bits_do_not_depend_on_how_experts_are_kept() {
             assert_eq!(differing, 0, "{name}: {what}");
             n += 1;
         };
-        // The process grows a little between two measurements of it.
-        let small = smallest(&path, &base()) + (4 << 20);
+        let small = smallest(&path, &base());
         for budget in [small, small + (64 << 10), small + (1 << 20), small + (64 << 20)] {
             let memory = Memory::Budget(budget);
             check(&format!("budget {budget}"), EngineOptions { memory, ..base() });
@@ -86,4 +94,128 @@ fn bits_do_not_depend_on_how_experts_are_kept() {
         check("4 reads at a time", EngineOptions { reads_max: 4, ..tight.clone() });
         println!("{name:20} {n} configurations, 0 differing bits");
     }
+}
+
+/// A repacked file has the same experts at other places: the same bits, resident and streamed, with one read for each.
+#[test]
+fn repacked_files_give_the_same_bits() {
+    let dir = tempfile::tempdir().expect("a folder");
+    for name in ["qwen3moe256-kmix", "qwen4exp"] {
+        let path = golden(name, "gguf");
+        let packed = dir.path().join(format!("{name}.gguf"));
+        esker_lab::repack::pack(&path, &packed, esker_lab::IfExists::Refuse, &mut |_| {
+            std::ops::ControlFlow::Continue(())
+        })
+        .expect("packed");
+        let tokens = tokens(name);
+        let half = tokens.len() / 2;
+        let resident = EngineOptions { memory: Memory::Resident, ..base() };
+        let reference = bits(&path, &resident, &tokens, half);
+        assert!(bits(&packed, &resident, &tokens, half) == reference, "{name}: resident");
+        let memory = Memory::Budget(smallest(&packed, &base()));
+        assert!(
+            bits(&packed, &EngineOptions { memory, ..base() }, &tokens, half) == reference,
+            "{name}: streamed"
+        );
+    }
+}
+
+/// A flipped byte in a repacked file is noticed when its expert is read, twice, and ends the request with its name.
+#[test]
+fn damaged_experts_of_repacked_files_are_not_computed_with() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let packed = dir.path().join("packed.gguf");
+    esker_lab::repack::pack(&golden("qwen4exp", "gguf"), &packed, esker_lab::IfExists::Refuse, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("packed");
+    let gguf = esker_gguf::Gguf::open(&packed).expect("a GGUF");
+    let tensor = gguf.tensor("blk.2.ffn_exps.packed").expect("the experts of layer 2");
+    let mut bytes = std::fs::read(&packed).expect("the file");
+    let stride = tensor.shape[0] as usize;
+    for e in 0..tensor.shape[1] as usize {
+        bytes[tensor.offset as usize + e * stride + 100] ^= 1;
+    }
+    std::fs::write(&packed, bytes).expect("written back");
+    let memory = Memory::Budget(smallest(&packed, &base()));
+    let mut engine = Engine::load(&packed, EngineOptions { memory, ..base() }).expect("loads");
+    let mut session = engine.new_session();
+    let error = engine.forward(&mut session, &[1, 2, 3], Output::Last).err().expect("refused").to_string();
+    assert!(error.contains("layer 2") && error.contains("checksum"), "{error}");
+    // The process and the engine live on; the session says that it is over.
+    let error = engine.forward(&mut session, &[4], Output::Last).err().expect("refused").to_string();
+    assert!(error.contains("begin a new one"), "{error}");
+}
+
+#[test]
+fn truncated_and_replaced_files_end_the_request_with_their_name() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("model.gguf");
+    for what in ["truncated", "rewritten"] {
+        std::fs::copy(golden("qwen3moe", "gguf"), &path).expect("a copy");
+        let memory = Memory::Budget(smallest(&path, &base()));
+        let mut engine = Engine::load(&path, EngineOptions { memory, ..base() }).expect("loads");
+        let mut session = engine.new_session();
+        let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file");
+        match what {
+            "truncated" => file.set_len(300_000).expect("cut"),
+            _ => {
+                let bytes = std::fs::read(&path).expect("the file");
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                std::fs::write(&path, &bytes).expect("the same bytes at another time");
+            }
+        }
+        let error =
+            engine.forward(&mut session, &[1, 2, 3], Output::Last).err().expect("refused").to_string();
+        assert!(error.contains("model.gguf"), "{what}: {error}");
+        println!("{what}: {error}");
+    }
+}
+
+#[test]
+fn budgets_are_refused_before_anything_is_read() {
+    let path = golden("qwen3moe", "gguf");
+    let error = Engine::load(&path, EngineOptions { memory: Memory::Budget(1 << 20), ..base() }).err();
+    let error = error.expect("a MiB is too little").to_string();
+    assert!(error.starts_with("a budget of 1048576 bytes is too small: the smallest that works"), "{error}");
+    let error = Engine::load(&path, EngineOptions { memory: Memory::Budget(1 << 60), ..base() }).err();
+    let error = error.expect("no machine has an exbibyte").to_string();
+    assert!(error.contains("more than the"), "{error}");
+}
+
+/// Cache-aware routing sees residency, and residency must not depend on the disk: the same tokens twice.
+#[test]
+fn cache_aware_routing_is_deterministic_and_changes_picks() {
+    let path = golden("qwen3moe", "gguf");
+    let tokens = tokens("qwen3moe");
+    let route_bias = esker_engine::RouteBiasOptions { lambda: 0.85, protect: 1 };
+    // Room for about half of the experts.
+    let memory = Memory::Budget(smallest(&path, &base()) + (1 << 20));
+    let options = EngineOptions { memory, route_bias, ..base() };
+    let first = bits(&path, &options, &tokens, 8);
+    for backend in [Backend::Auto, Backend::Pool] {
+        assert!(
+            bits(&path, &EngineOptions { backend, ..options.clone() }, &tokens, 8) == first,
+            "{backend:?}"
+        );
+    }
+    let mut engine = Engine::load(&path, options).expect("loads");
+    let mut session = engine.new_session();
+    for token in &tokens {
+        engine.forward(&mut session, &[*token], Output::Last).expect("a step");
+    }
+    let stats = engine.stats();
+    assert!(stats.route_picks_changed > 0 && stats.route_picks_changed < stats.route_picks, "{stats:?}");
+    assert!(stats.route_mass_moved > 0.0, "{stats:?}");
+    assert!(stats.expert_hits > 0 && stats.expert_misses > 0, "{stats:?}");
+}
+
+/// A dense model inside a budget: everything but the token embedding is read once.
+#[test]
+fn dense_models_take_a_budget_too() {
+    let path = golden("llama", "gguf");
+    let tokens = tokens("llama");
+    let resident = bits(&path, &EngineOptions { memory: Memory::Resident, ..base() }, &tokens, 32);
+    let memory = Memory::Budget(smallest(&path, &base()));
+    assert!(bits(&path, &EngineOptions { memory, ..base() }, &tokens, 32) == resident);
 }

@@ -21,7 +21,7 @@ pub use blocks::moe::RoutingMoved;
 pub use pass::{Output, Pass, Scratch};
 pub use state::{LayerState, NgramState, SequenceState, StateBytes, StateOptions};
 pub use store::{
-    ExpertLayout, ExpertStore, ExpertTensors, RouteBias, StoreError, StoreLayout, TableId, TableLayout,
+    ExpertLayout, ExpertPart, ExpertStore, PartRole, RouteBias, StoreError, StoreLayout, TableId, TableLayout,
 };
 pub use tensors::{Fetch, LoadError, Purpose, Tensors};
 

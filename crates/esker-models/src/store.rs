@@ -1,10 +1,12 @@
 //! What a model asks for by need, not at load: routed experts and rows of large tables.
 
 use esker_gguf::TensorInfo;
-use esker_ops::ExpertWeights;
+use esker_ops::{ExpertWeights, Weights};
+use esker_quant::GgmlType;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Where one layer's routed experts are in the file. Each tensor is `[n_expert]` slices of equal size.
+/// Where one layer's routed experts are in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExpertLayout {
     /// Number of experts of this layer.
@@ -15,39 +17,72 @@ pub struct ExpertLayout {
     pub n_ff: usize,
     /// Width of the residual stream.
     pub n_embd: usize,
-    /// The tensors that hold them.
-    pub tensors: ExpertTensors,
+    /// Tensors of the file that hold them: one for each part, or one for all (repacked files).
+    pub tensors: Vec<TensorInfo>,
+    /// Gate, up, down; or gate and up in one, down.
+    pub parts: Vec<ExpertPart>,
+    /// XXH3-64 of each expert's parts, in files that bring them.
+    pub checksums: Option<Arc<[u64]>>,
 }
 
-/// The tensors of one layer's routed experts.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ExpertTensors {
-    /// `ffn_gate_exps` and `ffn_up_exps` `[n_expert, n_ff, n_embd]`, `ffn_down_exps` `[n_expert, n_embd, n_ff]`.
-    Split {
-        /// Gate.
-        gate: TensorInfo,
-        /// Up.
-        up: TensorInfo,
-        /// Down.
-        down: TensorInfo,
-    },
-    /// `ffn_gate_up_exps` `[n_expert, 2 * n_ff, n_embd]`, gate rows first, and `ffn_down_exps`.
-    Fused {
-        /// Gate and up.
-        gate_up: TensorInfo,
-        /// Down.
-        down: TensorInfo,
-    },
+/// One matrix of every expert of a layer: expert `e`'s is at `offset + e * stride` of its tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertPart {
+    /// Which of the matrices.
+    pub role: PartRole,
+    /// Element type.
+    pub ty: GgmlType,
+    /// Index into [`ExpertLayout::tensors`].
+    pub tensor: usize,
+    /// Of expert 0, from the start of the tensor.
+    pub offset: u64,
+    /// From one expert to the next.
+    pub stride: u64,
+    /// Of one expert.
+    pub bytes: u64,
 }
 
-impl ExpertTensors {
-    /// The tensors, in the order in which their slices stand in a slot.
-    pub fn list(&self) -> impl Iterator<Item = &TensorInfo> {
-        let (a, b, c) = match self {
-            ExpertTensors::Split { gate, up, down } => (gate, up, Some(down)),
-            ExpertTensors::Fused { gate_up, down } => (gate_up, down, None),
-        };
-        [Some(a), Some(b), c].into_iter().flatten()
+/// What a part of an expert is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartRole {
+    /// `[n_ff, n_embd]`
+    Gate,
+    /// `[n_ff, n_embd]`
+    Up,
+    /// `[2 * n_ff, n_embd]`, gate rows first.
+    GateUp,
+    /// `[n_embd, n_ff]`
+    Down,
+}
+
+impl ExpertLayout {
+    /// Bytes of one expert, without padding.
+    pub fn expert_bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.bytes).sum()
+    }
+
+    /// The matrices of an expert, given the bytes of its parts in the order of [`parts`](Self::parts).
+    ///
+    /// # Panics
+    /// If a slice has another length than its part.
+    pub fn weights<'a>(&self, slices: &[&'a [u8]]) -> ExpertWeights<'a> {
+        let &ExpertLayout { n_ff, n_embd, .. } = self;
+        let up_down = |ty, bytes| Weights::new(ty, n_ff, n_embd, bytes);
+        let (mut gate, mut up, mut down) = (None, None, None);
+        for (part, &bytes) in self.parts.iter().zip(slices) {
+            match part.role {
+                PartRole::Gate => gate = Some(up_down(part.ty, bytes)),
+                PartRole::Up => up = Some(up_down(part.ty, bytes)),
+                PartRole::GateUp => {
+                    let (first, second) = bytes.split_at(bytes.len() / 2);
+                    gate = Some(up_down(part.ty, first));
+                    up = Some(up_down(part.ty, second));
+                }
+                PartRole::Down => down = Some(Weights::new(part.ty, n_embd, n_ff, bytes)),
+            }
+        }
+        let missing = "loaders place all matrices of an expert";
+        ExpertWeights { gate: gate.expect(missing), up: up.expect(missing), down: down.expect(missing) }
     }
 }
 

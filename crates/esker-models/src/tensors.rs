@@ -1,9 +1,11 @@
 //! Reading hyperparameters and tensors of a file at load, with errors that name them.
 
-use crate::store::{ExpertLayout, ExpertTensors, StoreLayout, TableId, TableLayout};
+use crate::store::{ExpertLayout, ExpertPart, PartRole, StoreLayout, TableId, TableLayout};
 use esker_gguf::{Gguf, MetadataError, TensorInfo};
 use esker_ops::{Matrix, ShapeError, Vector, WeightBytes};
-use std::collections::HashSet;
+use esker_packed::{PackedError, PackedLayer};
+use esker_quant::GgmlType;
+use std::collections::{BTreeMap, HashSet};
 
 /// A model cannot be built from a file.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +21,9 @@ pub enum LoadError {
     /// A key is missing or has the wrong type.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
+    /// The file was repacked, and its experts are not where its keys say.
+    #[error(transparent)]
+    Packed(#[from] PackedError),
     /// A key has a value that no model can have, or that this code does not cover.
     #[error("`{key}` is {found}, expected {expected}")]
     Value {
@@ -104,6 +109,8 @@ pub struct Tensors<'a> {
     architecture: String,
     used: HashSet<&'a str>,
     layout: StoreLayout,
+    /// Experts that `esker repack` has put side by side, by block.
+    packed: BTreeMap<u32, PackedLayer>,
 }
 
 /// Shape with rows first, as it is written everywhere here.
@@ -124,7 +131,15 @@ impl<'a> Tensors<'a> {
     /// Tensors of `gguf`, fetched by `fetch`.
     pub fn new(gguf: &'a Gguf, fetch: &'a mut Fetch<'a>) -> Result<Tensors<'a>, LoadError> {
         let architecture = gguf.metadata.str("general.architecture")?.to_owned();
-        Ok(Tensors { gguf, fetch, architecture, used: HashSet::new(), layout: StoreLayout::default() })
+        let packed = esker_packed::read_packed(gguf)?;
+        Ok(Tensors {
+            gguf,
+            fetch,
+            architecture,
+            used: HashSet::new(),
+            layout: StoreLayout::default(),
+            packed,
+        })
     }
 
     /// The file.
@@ -163,10 +178,7 @@ impl<'a> Tensors<'a> {
     /// A `[n_rows, n_cols]` matrix.
     pub fn matrix(&mut self, name: &str, n_rows: usize, n_cols: usize) -> Result<Matrix, LoadError> {
         let info = self.take(name, &[n_rows, n_cols])?;
-        if !esker_ops::is_weight_type(info.ty) {
-            let why = "weights of this type cannot be multiplied".to_owned();
-            return Err(LoadError::Type { name: name.into(), found: info.ty.to_string(), why });
-        }
+        check_weight_type(name, info.ty)?;
         let bytes = self.bytes(info, Purpose::Kept)?;
         Matrix::new(info.ty, n_rows, n_cols, bytes)
             .map_err(|source| LoadError::Size { name: name.into(), source })
@@ -204,29 +216,88 @@ impl<'a> Tensors<'a> {
         n_ff: usize,
         n_embd: usize,
     ) -> Result<(), LoadError> {
-        let fused = format!("blk.{il}.ffn_gate_up_exps.weight");
-        let down = self.expert_tensor(&format!("blk.{il}.ffn_down_exps.weight"), [n_expert, n_embd, n_ff])?;
-        let tensors = if self.has(&fused) {
-            ExpertTensors::Fused { gate_up: self.expert_tensor(&fused, [n_expert, 2 * n_ff, n_embd])?, down }
-        } else {
-            let gate =
-                self.expert_tensor(&format!("blk.{il}.ffn_gate_exps.weight"), [n_expert, n_ff, n_embd])?;
-            let up = self.expert_tensor(&format!("blk.{il}.ffn_up_exps.weight"), [n_expert, n_ff, n_embd])?;
-            ExpertTensors::Split { gate, up, down }
+        let layout = ExpertLayout {
+            n_expert,
+            n_expert_used,
+            n_ff,
+            n_embd,
+            tensors: Vec::new(),
+            parts: Vec::new(),
+            checksums: None,
+        };
+        let layout = match u32::try_from(il).ok().and_then(|il| self.packed.remove(&il)) {
+            Some(packed) => self.packed_experts(il, layout, packed)?,
+            None => self.stacked_experts(il, layout)?,
         };
         let layers = &mut self.layout.layers;
         layers.resize(layers.len().max(il + 1), None);
-        layers[il] = Some(ExpertLayout { n_expert, n_expert_used, n_ff, n_embd, tensors });
+        layers[il] = Some(layout);
         Ok(())
     }
 
-    fn expert_tensor(&mut self, name: &str, shape: [usize; 3]) -> Result<TensorInfo, LoadError> {
-        let info = self.take(name, &shape)?;
-        if !esker_ops::is_weight_type(info.ty) {
-            let why = "weights of this type cannot be multiplied".to_owned();
-            return Err(LoadError::Type { name: name.into(), found: info.ty.to_string(), why });
+    /// A tensor for each matrix, the experts stacked in it.
+    fn stacked_experts(&mut self, il: usize, mut layout: ExpertLayout) -> Result<ExpertLayout, LoadError> {
+        let ExpertLayout { n_expert, n_ff, n_embd, .. } = layout;
+        let fused = self.has(&format!("blk.{il}.ffn_gate_up_exps.weight"));
+        let parts: &[(PartRole, &str, usize, usize)] = match fused {
+            true => &[
+                (PartRole::GateUp, "ffn_gate_up_exps", 2 * n_ff, n_embd),
+                (PartRole::Down, "ffn_down_exps", n_embd, n_ff),
+            ],
+            false => &[
+                (PartRole::Gate, "ffn_gate_exps", n_ff, n_embd),
+                (PartRole::Up, "ffn_up_exps", n_ff, n_embd),
+                (PartRole::Down, "ffn_down_exps", n_embd, n_ff),
+            ],
+        };
+        for &(role, name, rows, cols) in parts {
+            let name = format!("blk.{il}.{name}.weight");
+            let info = self.take(&name, &[n_expert, rows, cols])?.clone();
+            check_weight_type(&name, info.ty)?;
+            let bytes = info.size / n_expert as u64;
+            layout.parts.push(ExpertPart {
+                role,
+                ty: info.ty,
+                tensor: layout.tensors.len(),
+                offset: 0,
+                stride: bytes,
+                bytes,
+            });
+            layout.tensors.push(info);
         }
-        Ok(info.clone())
+        Ok(layout)
+    }
+
+    /// One tensor, each expert's matrices side by side in it.
+    fn packed_experts(
+        &mut self,
+        il: usize,
+        mut layout: ExpertLayout,
+        packed: PackedLayer,
+    ) -> Result<ExpertLayout, LoadError> {
+        let ExpertLayout { n_expert, n_ff, n_embd, .. } = layout;
+        let name = esker_packed::tensor_name(il as u32);
+        let info =
+            self.take(&name, &[n_expert, usize::try_from(packed.stride).unwrap_or(usize::MAX)])?.clone();
+        for part in &packed.parts {
+            let (role, rows, cols) = match part.name.as_str() {
+                esker_packed::GATE => (PartRole::Gate, n_ff, n_embd),
+                esker_packed::UP => (PartRole::Up, n_ff, n_embd),
+                esker_packed::GATE_UP => (PartRole::GateUp, 2 * n_ff, n_embd),
+                _ => (PartRole::Down, n_embd, n_ff),
+            };
+            if (part.rows, part.cols) != (rows as u64, cols as u64) {
+                let (found, expected) =
+                    (format!("[{}, {}]", part.rows, part.cols), format!("[{rows}, {cols}]"));
+                return Err(LoadError::Shape { name: format!("{name} ({})", part.name), found, expected });
+            }
+            check_weight_type(&name, part.ty)?;
+            let (offset, stride) = (part.offset, packed.stride);
+            layout.parts.push(ExpertPart { role, ty: part.ty, tensor: 0, offset, stride, bytes: part.size });
+        }
+        layout.tensors.push(info);
+        layout.checksums = Some(packed.checksums.into());
+        Ok(layout)
     }
 
     /// Marks every tensor of block `il` as known and unused; false if the file has none.
@@ -345,6 +416,14 @@ impl<'a> Tensors<'a> {
             }),
         }
     }
+}
+
+fn check_weight_type(name: &str, ty: GgmlType) -> Result<(), LoadError> {
+    if esker_ops::is_weight_type(ty) {
+        return Ok(());
+    }
+    let why = "weights of this type cannot be multiplied".to_owned();
+    Err(LoadError::Type { name: name.into(), found: ty.to_string(), why })
 }
 
 /// `blk.12.attn_q.weight` -> `attn_q.weight`.

@@ -22,6 +22,7 @@ pub use elementwise::{
     signed_root_gate, silu, silu_gate, softmax, softplus_decay, split_interleaved, swiglu, top_k,
     weighted_sum,
 };
+pub use esker_kernels::matmul::Weights;
 pub use esker_kernels::{DeltaShape, HeadPairing, RopeStyle};
 pub use experts::{EXPERTS_PER_ROUND, ExpertCall, ExpertInput, ExpertWeights, with_expert_input};
 pub use matmul::{matmul, matmul_many};

@@ -29,10 +29,14 @@ pub(crate) const LAYER_PREFIX: &str = "esker.repack.blk.";
 /// Name of a packed tensor without `blk.N.`.
 pub(crate) const PACKED_NAME: &str = "ffn_exps.packed";
 
-const GATE: &str = "ffn_gate_exps.weight";
-const UP: &str = "ffn_up_exps.weight";
-const DOWN: &str = "ffn_down_exps.weight";
-const GATE_UP: &str = "ffn_gate_up_exps.weight";
+/// Part name of the gate matrices.
+pub const GATE: &str = "ffn_gate_exps.weight";
+/// Part name of the up matrices.
+pub const UP: &str = "ffn_up_exps.weight";
+/// Part name of the down matrices.
+pub const DOWN: &str = "ffn_down_exps.weight";
+/// Part name of gate and up matrices in one, gate rows first.
+pub const GATE_UP: &str = "ffn_gate_up_exps.weight";
 
 /// The parts that a layer may have, in the order within an expert.
 const ORDERS: [&[&str]; 2] = [&[GATE, UP, DOWN], &[GATE_UP, DOWN]];

@@ -35,8 +35,8 @@ mod source;
 pub use checksum::ExpertHasher;
 pub use error::{LayoutError, PackedError};
 pub use keys::{
-    EXPERT_ALIGN, EXPERTS_MAX, PART_ALIGN, PREFIX, VERSION, is_packed, is_part, layer_key, part_order,
-    tensor_name,
+    DOWN, EXPERT_ALIGN, EXPERTS_MAX, GATE, GATE_UP, PART_ALIGN, PREFIX, UP, VERSION, is_packed, is_part,
+    layer_key, part_order, tensor_name,
 };
 pub use layer::{PackedLayer, PackedPart, PartShape};
 pub use read::read_packed;

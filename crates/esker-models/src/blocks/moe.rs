@@ -219,7 +219,7 @@ pub fn moe(
     let mut results = ctx.rows(x.n_rows() * k, x.n_cols());
     let layer = pass.store.layout().layers[il].as_ref().expect("the loader placed this layer's experts");
     let mut tys: ArrayVec<GgmlType, 3> = ArrayVec::new();
-    tys.extend(layer.tensors.list().map(|t| t.ty));
+    tys.extend(layer.parts.iter().map(|p| p.ty));
     let Grouping { distinct, bounds, tokens, pairs, ready, .. } = &mut *pass.grouping;
     let store = &mut *pass.store;
     // An expert has at most one pair for each token, so one always fits a round.
