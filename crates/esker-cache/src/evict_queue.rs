@@ -62,7 +62,7 @@ impl EvictQueue {
 
     pub fn band(&self, expert: ExpertNo) -> Option<Band> {
         let at = self.at[expert as usize];
-        (at != NONE).then(|| match at >> BAND_SHIFT {
+        (at != NONE).then_some(match at >> BAND_SHIFT {
             0 => Band::First,
             1 => Band::Second,
             2 => Band::Held,

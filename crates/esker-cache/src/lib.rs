@@ -47,10 +47,10 @@
 //! - An expert is resident, for routing and for hits, when its read has completed; never earlier.
 //! - `hits + read_ahead_hits + misses` is the number of lookups.
 //! - No allocation after [`ExpertCache::new`], apart from the caller's action list.
-//! - What is computed never depends on it. With [`Visibility::Stepwise`], what is resident at the start of a
-//!   step does not depend on the disk's timing either, as long as no read fails for good, provided that
-//!   the calls other than `read_done` and the releases of one want come in an order that does not, and
-//!   `read_ahead` comes before the last release of the layer before.
+//! - What is computed never depends on it. With [`Visibility::Stepwise`], what is resident when a step begins
+//!   does not depend on the disk's timing either, as long as no read ahead fails and no other read fails
+//!   twice, provided that the calls other than `read_done` and the releases of one want come in an order
+//!   that does not, and `read_ahead` comes before the last release of the layer before.
 //!
 //! `tests/simulation/` drives it from a seed and checks these after every call.
 //! Start reading at `cache/mod.rs`.

@@ -64,7 +64,7 @@ impl DecayClock {
 
     /// One step passes: in the definition all scores decay, here the unit grows.
     pub fn step(&mut self) {
-        let mut weight = u128::from(self.weight) * u128::from(self.growth) >> GROWTH_BITS;
+        let mut weight = (u128::from(self.weight) * u128::from(self.growth)) >> GROWTH_BITS;
         while weight >> (WEIGHT_BITS + 1) != 0 {
             weight >>= 1;
             self.scale = self.scale.saturating_add(1);

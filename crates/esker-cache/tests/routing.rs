@@ -9,7 +9,8 @@ mod driver;
 use dice::Rng;
 use driver::{Driver, config, ready};
 use esker_cache::{
-    Action, CacheConfig, ExpertCache, ExpertId, Phase, PolicyConfig, ReadAheadConfig, Residency, Visibility,
+    Action, CacheConfig, ExpertCache, ExpertId, Phase, PolicyConfig, Priority, ReadAheadConfig, ReadId,
+    Residency, Visibility,
 };
 
 #[test]
@@ -119,7 +120,9 @@ struct Engine {
     cache: ExpertCache,
     /// Timing: which read completes next, which expert is released next, when.
     timing: Rng,
-    in_flight: Vec<esker_cache::ReadId>,
+    in_flight: Vec<(ReadId, ExpertId, Priority)>,
+    /// Experts whose last read failed.
+    failed: Vec<ExpertId>,
     held: Vec<u16>,
     n_awaited: usize,
     decisions: Decisions,
@@ -129,7 +132,7 @@ impl Engine {
     fn take(&mut self, actions: &[Action]) {
         for action in actions {
             match *action {
-                Action::Read { read, .. } => self.in_flight.push(read),
+                Action::Read { read, expert, priority, .. } => self.in_flight.push((read, expert, priority)),
                 Action::Ready { expert, .. } => {
                     self.held.push(expert.index);
                     self.n_awaited -= 1;
@@ -141,9 +144,15 @@ impl Engine {
 
     fn complete_one(&mut self) {
         let index = self.timing.below(self.in_flight.len() as u64) as usize;
-        let read = self.in_flight.swap_remove(index);
+        let (read, expert, priority) = self.in_flight.swap_remove(index);
+        // Bad luck is part of timing, as long as the second attempt works.
+        let again = self.failed.iter().position(|&e| e == expert).map(|i| self.failed.swap_remove(i));
+        let ok = priority != Priority::Demand || again.is_some() || self.timing.chance(90);
+        if !ok {
+            self.failed.push(expert);
+        }
         let mut actions = Vec::new();
-        self.cache.read_done(read, true, &mut actions);
+        self.cache.read_done(read, ok, &mut actions);
         self.take(&actions);
     }
 
@@ -220,6 +229,7 @@ fn run(config: CacheConfig, timing_seed: u64, router_seed: u64) -> Decisions {
         cache: ExpertCache::new(config).expect("valid"),
         timing: Rng::new(timing_seed),
         in_flight: Vec::new(),
+        failed: Vec::new(),
         held: Vec::new(),
         n_awaited: 0,
         decisions: Decisions::default(),
@@ -304,6 +314,7 @@ fn decode_counts_follow_from_the_wants_alone() {
                 cache: ExpertCache::new(config).expect("valid"),
                 timing: Rng::new(timing_seed),
                 in_flight: Vec::new(),
+                failed: Vec::new(),
                 held: Vec::new(),
                 n_awaited: 0,
                 decisions: Decisions::default(),

@@ -22,7 +22,8 @@ fn promises_hold_in_simulated_histories() {
         let (outcome, tally) = run(seed, None);
         if let Err(violation) = outcome {
             panic!(
-                "seed {seed}: {violation}\nagain: cargo run --example simulate -- --seed {seed} --seeds 1 --calls {CALLS_PER_SEED}"
+                "seed {seed}: {violation}\nagain: cargo run -p esker-cache --example simulate -- \
+                 --steps 1 --each {CALLS_PER_SEED} --seed {seed}"
             );
         }
         sum.add(&tally);

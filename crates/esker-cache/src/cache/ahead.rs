@@ -8,6 +8,11 @@
 //! comes is dropped. With a stepwise map no decision may depend on the disk: slots are taken when the
 //! prediction arrives, every read is issued sooner or later, and slots are held until the step ends.
 //!
+//! *What a wrong one costs.* A read ahead is not a use: an expert that its layer did not want is where its last
+//! use has put it in the order of eviction, usually first. Wrong predictions therefore replace each other, not
+//! what is in use. (Counting them as uses made a cache of 600 slots with predictions right in 60 % miss 305
+//! experts a token; without read-ahead it is 268, and this way 129. `examples/policies.rs`.)
+//!
 //! *Whether it pays* is judged by the share of missing predicted experts that their layer then wanted. That
 //! needs no reads, so it goes on being measured while read-ahead is off, and turning it on again costs nothing.
 
@@ -126,8 +131,6 @@ impl ExpertCache {
             return false;
         }
         let Some(slot) = self.take_slot(class) else { return false };
-        self.stamp += 1;
-        self.experts[e as usize].stamp = self.stamp;
         self.assign(e, slot);
         self.hold(e);
         true

@@ -42,7 +42,7 @@ enum State {
 
 #[derive(Clone, Copy, Debug)]
 struct Expert {
-    /// Serial number of the last lookup, or of the last read ahead.
+    /// Serial number of the last lookup; before the first, the expert's own number, so that no two are equal.
     stamp: u64,
     /// Serial number of the last lookup by decode; 0: none since it was last on disk.
     decode_stamp: u64,
@@ -93,7 +93,7 @@ pub struct ExpertCache {
     batch: Batch,
     phase: Option<Phase>,
     step: u64,
-    /// Serial number of lookups and reads ahead.
+    /// Serial number of the last lookup.
     stamp: u64,
     want_serial: u64,
     /// `want_serial` when the step began: later ones belong to this step.
@@ -122,8 +122,8 @@ impl ExpertCache {
         let waiting =
             (0..n_slots.len()).map(|class| VecDeque::with_capacity(experts_of(class).sum())).collect();
         let n_expert_max = config.layers.iter().map(|l| l.n_expert as usize).max().unwrap_or(0);
-        let nothing = Expert {
-            stamp: 0,
+        let on_disk = |e| Expert {
+            stamp: e,
             decode_stamp: 0,
             lost_in_step: 0,
             last_want: 0,
@@ -135,7 +135,7 @@ impl ExpertCache {
         Ok(ExpertCache {
             policy: AnyPolicy::new(config.policy, &layout, &n_slots),
             queue: EvictQueue::new(n_experts, &n_slots),
-            experts: vec![nothing; n_experts],
+            experts: (0..n_experts as u64).map(on_disk).collect(),
             reads: ReadTable::new(config.reads_max.into()),
             residency: ResidencyMap::new(&layout, config.visibility),
             ahead: ahead::ReadAhead::new(config.read_ahead, config.layers.len()),
@@ -145,7 +145,7 @@ impl ExpertCache {
             batch: Batch { experts: Vec::with_capacity(n_expert_max), cursor: 0, n_open: 0 },
             phase: None,
             step: 0,
-            stamp: 0,
+            stamp: n_experts as u64,
             want_serial: 0,
             step_first_want: 0,
             counters: Counters::default(),

@@ -102,7 +102,7 @@ impl PolicyConfig {
             "ema" => PolicyConfig::Ema { decay, prompt_steps },
             "near-pick-ema" => PolicyConfig::NearPickEma { decay, prompt_steps, depth: 24, near_percent: 25 },
             "inverse-router-ema" => PolicyConfig::InverseRouterEma { decay, prompt_steps, depth: 24 },
-            "protected-lru" => PolicyConfig::ProtectedLru { slowdown: 6 },
+            "protected-lru" => PolicyConfig::ProtectedLru { slowdown: 2 },
             "s3-fifo" => PolicyConfig::S3Fifo { small_percent: 10 },
             "clairvoyant" => PolicyConfig::Clairvoyant,
             _ => return None,
@@ -207,8 +207,9 @@ pub(crate) trait Policy {
     /// The class has another number of slots now.
     fn resized(&mut self, _class: usize, _n_slots: u32) {}
 
-    /// Place in the order of eviction, in the first or second band; `stamp` is the serial number of the last
-    /// use or of the read ahead. Must stay the same until one of the calls above.
+    /// Place in the order of eviction, in the first or second band. `stamp` grows with the time of the last
+    /// use and is another one for each expert; being read ahead is not a use. Must stay the same until one of
+    /// the calls above.
     fn place(&self, expert: ExpertNo, stamp: u64) -> Place;
 
     /// Whom to evict. May move experts within the queue.

@@ -46,7 +46,7 @@ impl Policy for ProtectedLru {
         let (Some(probation), Some(protected)) = (probation, protected) else {
             return probation.or(protected).map(|(expert, _)| expert);
         };
-        // What was read ahead since the last lookup has a later stamp, and no age.
+        // Saturating: before the first lookup stamps are only the experts' numbers.
         let age = |key: u128| self.now.saturating_sub(key as u64);
         let is_stale = age(protected.1) > self.slowdown.saturating_mul(age(probation.1));
         Some(if is_stale { protected.0 } else { probation.0 })

@@ -364,11 +364,10 @@ impl Simulation {
                 }
                 return Ok(());
             }
-            let progress = if self.rng.chance(50) {
-                self.complete(self.fail_percent)? || self.release()?
-            } else {
-                self.release()? || self.complete(self.fail_percent)?
-            };
+            // Whichever comes first, and the other when there is none.
+            let mut progress = self.rng.chance(50) && self.release()?;
+            progress = progress || self.complete(self.fail_percent)?;
+            progress = progress || self.release()?;
             if !progress {
                 return Err(Violation(format!(
                     "no read is in flight and nothing to release: a want has never ended ({} outstanding)",
