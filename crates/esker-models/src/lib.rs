@@ -82,7 +82,7 @@ enum Arch {
     Olmoe(olmoe::Olmoe),
     Qwen3Moe(qwen3moe::Qwen3Moe),
     Qwen3Next(qwen3next::Qwen3Next),
-    Qwen4Exp(qwen4exp::Qwen4Exp),
+    Qwen4Exp(Box<qwen4exp::Qwen4Exp>),
 }
 
 /// Runs `$body` with `$model` bound to the architecture at hand.
@@ -118,7 +118,7 @@ impl Model {
             Architecture::Qwen35Moe => qwen3next::Qwen3Next::load(&mut t, HeadPairing::Tiled, &mut notes)
                 .map(|(m, n)| (Arch::Qwen3Next(m), n)),
             Architecture::Qwen4Exp => {
-                qwen4exp::Qwen4Exp::load(&mut t, &mut notes).map(|(m, n)| (Arch::Qwen4Exp(m), n))
+                qwen4exp::Qwen4Exp::load(&mut t, &mut notes).map(|(m, n)| (Arch::Qwen4Exp(Box::new(m)), n))
             }
         }?;
         let n_vocab = t.n_vocab()?;

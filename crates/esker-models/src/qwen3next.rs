@@ -77,14 +77,14 @@ impl Qwen3Next {
         };
         let token_embd = t.table("token_embd.weight", n_vocab, n_embd)?;
         let mut layers = Vec::with_capacity(n_layer);
-        for il in 0..n_layer {
+        for (il, &recurrent) in recurrent.iter().enumerate() {
             t.experts(il, n_expert, hp.gating.n_expert_used, n_ff, n_embd)?;
             let name = |part: &str| format!("blk.{il}.{part}.weight");
             layers.push(Layer {
                 attn_norm: t.vector(&name("attn_norm"), &[n_embd])?,
-                mixer: match recurrent[il] {
+                mixer: match recurrent {
                     true => TokenMixer::Delta(DeltaNet::load(t, il, &hp.delta, n_embd)?),
-                    false => TokenMixer::Attention(GatedAttention::load(t, il, heads, n_embd)?),
+                    false => TokenMixer::Attention(GatedAttention::load(t, il, heads, eps, n_embd)?),
                 },
                 post_attention_norm: t.vector(&name("post_attention_norm"), &[n_embd])?,
                 ffn_gate_inp: t.matrix(&name("ffn_gate_inp"), n_expert, n_embd)?,
@@ -133,7 +133,7 @@ impl Qwen3Next {
                     delta.forward(ctx, &hp.delta, &normed, layer_state)
                 }
                 (TokenMixer::Attention(attention), LayerState::Attention { kv, .. }) => {
-                    attention.forward(ctx, hp.heads, hp.eps, &normed, &angles, kv, &Selection::causal())
+                    attention.forward(ctx, &normed, &angles, kv, &Selection::causal())
                 }
                 _ => unreachable!("states are made by new_state"),
             };

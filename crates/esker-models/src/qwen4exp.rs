@@ -100,22 +100,21 @@ impl Qwen4Exp {
             },
         };
         let ngram_layer = ngram_layer(t, &hp, &recurrent)?;
-        let wide = n_streams * n_embd;
 
         let token_embd = t.table("token_embd.weight", n_vocab, n_embd)?;
         let mut layers = Vec::with_capacity(n_layer);
-        for il in 0..n_layer {
+        for (il, &recurrent) in recurrent.iter().enumerate() {
             t.experts(il, n_expert, gating.n_expert_used, n_ff, n_embd)?;
             layers.push(Layer {
                 ngram: match &hp.ngram {
-                    Some(ngram) if ngram_layer == Some(il) => Some(Ngram::load(t, il, ngram, n_embd, wide)?),
+                    Some(ngram) if ngram_layer == Some(il) => Some(Ngram::load(t, il, ngram, hyper)?),
                     _ => None,
                 },
                 hc_attn: Mixer::load(t, &format!("blk.{il}.hc_attn"), hyper, true)?,
-                mixer: match recurrent[il] {
+                mixer: match recurrent {
                     true => TokenMixer::Delta(DeltaNet::load(t, il, &hp.delta, n_embd)?),
                     false => TokenMixer::Attention(
-                        GatedAttention::load(t, il, heads, n_embd)?,
+                        GatedAttention::load(t, il, heads, eps, n_embd)?,
                         hp.index.as_ref().map(|index| Indexer::load(t, il, index, n_embd)).transpose()?,
                     ),
                 },
@@ -137,7 +136,9 @@ impl Qwen4Exp {
             TokenMixer::Attention(_, indexer) => LayerState::Attention {
                 kv: KvCache::new(options.kv_type, heads.n_head_kv, heads.head_dim, capacity),
                 index: match (indexer, &self.hp.index) {
-                    (Some(_), Some(index)) => Some(IndexKeys::new(index.ratio, index.dim, capacity)),
+                    (Some(_), Some(index)) => {
+                        Some(Box::new(IndexKeys::new(index.ratio, index.dim, capacity)))
+                    }
                     _ => None,
                 },
             },
@@ -185,7 +186,7 @@ impl Qwen4Exp {
         for (il, layer) in self.layers.iter().enumerate() {
             if let (Some(ngram), Some(ngram_hp)) = (&layer.ngram, &hp.ngram) {
                 let emb = ngram.embed(pass, ngram_hp, &state.ngram.recent, tokens)?;
-                ngram.forward(ctx, ngram_hp, &emb, &mut r, hp.hyper.n_streams, hp.eps, &mut state.ngram);
+                ngram.forward(ctx, ngram_hp, &emb, &mut r, &mut state.ngram);
             }
             let (x, w) = layer.hc_attn.mix(ctx, &r, hp.hyper);
             let y = match (&layer.mixer, &mut state.layers[il]) {
@@ -198,7 +199,7 @@ impl Qwen4Exp {
                         }
                         _ => &causal,
                     };
-                    attention.forward(ctx, hp.heads, hp.eps, &x, &angles, kv, selection)
+                    attention.forward(ctx, &x, &angles, kv, selection)
                 }
                 _ => unreachable!("states are made by new_state"),
             };

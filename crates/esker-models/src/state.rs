@@ -18,7 +18,7 @@ pub enum LayerState {
         /// Keys and values.
         kv: KvCache,
         /// The block index, where the layer attends sparsely.
-        index: Option<IndexKeys>,
+        index: Option<Box<IndexKeys>>,
     },
     /// A gated delta net: fixed size, and a function of the whole prefix.
     Recurrent {

@@ -115,10 +115,8 @@ impl ExpertInput<'_> {
             }
             kernel::matmul(&self.ctx.pool, &mut jobs);
         }
-        let mut row = 0;
-        for &to in calls.iter().flat_map(|c| c.out_rows) {
+        for (row, &to) in calls.iter().flat_map(|c| c.out_rows).enumerate() {
             out.row_mut(to as usize).copy_from_slice(down.row(row));
-            row += 1;
         }
     }
 }

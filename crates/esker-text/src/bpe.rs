@@ -46,7 +46,10 @@ struct Merge {
 enum Alphabet {
     Bytes(Box<[u32; 256]>),
     /// Characters, and bytes for characters without a token.
-    Characters { index: PieceIndex, bytes: Box<[Option<u32>; 256]> },
+    Characters {
+        index: PieceIndex,
+        bytes: Box<[Option<u32>; 256]>,
+    },
 }
 
 /// Memory that pieces of one text share.
@@ -218,7 +221,8 @@ impl Bpe {
         while let Some(Reverse((_, at, left, right))) = heap.pop() {
             let (before, next) = links[at as usize];
             // Outdated, unless both symbols are still what they were.
-            if next == DEAD || next == END || symbols[at as usize] != left || symbols[next as usize] != right {
+            if next == DEAD || next == END || symbols[at as usize] != left || symbols[next as usize] != right
+            {
                 continue;
             }
             let Some(merge) = self.merge_of(left, right) else { continue };

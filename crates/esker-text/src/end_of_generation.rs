@@ -1,7 +1,7 @@
 //! Which tokens end a generation. Files name one or two (`eos`, `eot`); models emit others, too.
 
 use crate::special::SpecialTokens;
-use crate::vocab::Vocab;
+use crate::vocab::{TokenType, Vocab};
 
 /// Ends of a turn or a text in published models, by the text of their control token.
 const NAMES: &[&str] = &[
@@ -32,8 +32,16 @@ const NAMES: &[&str] = &[
     "<｜end▁of▁sentence｜>",
 ];
 
+/// Names that also occur in text: only as control tokens do they end anything. The others do so if they are
+/// user-defined, too, as some files have them.
+const ALSO_TEXT: &[&str] = &["</s>", "<eos>", "<EOT>", "[EOT]", "[EOS]", "[e~["];
+
 /// The tokens of [`NAMES`] that the vocabulary has as special tokens, and `ids`; sorted.
-pub(crate) fn find<const N: usize>(vocab: &Vocab, special: &SpecialTokens, ids: [Option<u32>; N]) -> Vec<u32> {
+pub(crate) fn find<const N: usize>(
+    vocab: &Vocab,
+    special: &SpecialTokens,
+    ids: [Option<u32>; N],
+) -> Vec<u32> {
     let has = |name| special.get(name).is_some();
     let mut found: Vec<u32> = NAMES
         .iter()
@@ -48,9 +56,12 @@ pub(crate) fn find<const N: usize>(vocab: &Vocab, special: &SpecialTokens, ids: 
             "<|user|>" | "<|observation|>" => has("<|observation|>") && has("[gMASK]"),
             _ => true,
         })
-        .filter_map(|name| special.get(name))
+        .filter_map(|&name| {
+            let id = special.get(name)?;
+            let control = vocab.token_type(id) == Some(TokenType::Control);
+            (control || !ALSO_TEXT.contains(&name)).then_some(id)
+        })
         .chain(ids.into_iter().flatten())
-        .filter(|&id| (id as usize) < vocab.len())
         .collect();
     found.sort_unstable();
     found.dedup();

@@ -207,10 +207,9 @@ impl fmt::Display for TokenizerWarning {
             Self::MergesIntoControl { count, token } => {
                 write!(f, "{count} merges produce control tokens (first `{token}`) and are left out")
             }
-            Self::IdOutOfRange { field, id, n_tokens } => write!(
-                f,
-                "`{field}_token_id` is {id}, but the vocabulary has {n_tokens} tokens; ignored"
-            ),
+            Self::IdOutOfRange { field, id, n_tokens } => {
+                write!(f, "`{field}_token_id` is {id}, but the vocabulary has {n_tokens} tokens; ignored")
+            }
             Self::AddWithoutId { field } => {
                 write!(f, "`add_{field}_token` is set, but there is no `{field}_token_id`; ignored")
             }

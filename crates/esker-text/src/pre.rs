@@ -138,8 +138,22 @@ static PRES: &[Pre] = &[
     },
     Pre {
         names: &[
-            "gpt-2", "phi-2", "jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code",
-            "roberta-bpe", "gigachat", "a.x-4.0", "mellum", "modern-bert", "exaone4", "jais", "trillion",
+            "gpt-2",
+            "phi-2",
+            "jina-es",
+            "jina-de",
+            "jina-v1-en",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v2-code",
+            "roberta-bpe",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
+            "exaone4",
+            "jais",
+            "trillion",
             "granite-docling",
         ],
         cuts: &[GPT2],
@@ -148,7 +162,14 @@ static PRES: &[Pre] = &[
     Pre { names: &["olmo", "mpt"], cuts: &[GPT2], nfc: true, ..PLAIN },
     Pre {
         names: &[
-            "smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b", "mellum2",
+            "smollm",
+            "starcoder",
+            "refact",
+            "command-r",
+            "codeshell",
+            "exaone",
+            "minerva-7b",
+            "mellum2",
         ],
         cuts: &[Cut::Matches(r"\p{N}"), GPT2],
         ..PLAIN
@@ -168,7 +189,14 @@ static PRES: &[Pre] = &[
     },
     Pre {
         names: &[
-            "llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2",
+            "llama-bpe",
+            "llama3",
+            "llama-v3",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
             "jina-v5-nano",
         ],
         cuts: &[THREE_DIGITS],
@@ -186,11 +214,7 @@ static PRES: &[Pre] = &[
         ignore_merges: true,
         ..PLAIN
     },
-    Pre {
-        names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"],
-        cuts: &[O200K],
-        ..PLAIN
-    },
+    Pre { names: &["gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"], cuts: &[O200K], ..PLAIN },
     Pre { names: &["granite-embed-multi-97m"], cuts: &[O200K], ignore_merges: true, ..PLAIN },
     Pre { names: &["tiny_aya", "cohere2moe"], cuts: &[Cut::Thousands, O200K], ..PLAIN },
     Pre {
@@ -315,6 +339,46 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), n);
+    }
+
+    /// The pieces of 2,000 strings as Hugging Face `tokenizers` cuts them with the patterns as published.
+    #[test]
+    fn splits_match_published_patterns() {
+        use std::io::Read as _;
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/");
+        let mut json = String::new();
+        let file = std::fs::File::open(format!("{golden}strings.jsonl.gz")).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut json).unwrap();
+        let texts: Vec<String> = json
+            .lines()
+            .map(|line| {
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        let splits = std::fs::read_to_string(format!("{golden}splits.json")).unwrap();
+        let splits: std::collections::BTreeMap<String, (usize, String)> =
+            serde_json::from_str(&splits).unwrap();
+        assert!(splits.len() > 15);
+        let mut differ = Vec::new();
+        for (name, (count, hash)) in splits {
+            let splitter = Splitter::new(find(&name).unwrap().cuts).unwrap();
+            let (mut n, mut fnv) = (0, 0xcbf2_9ce4_8422_2325_u64);
+            for text in &texts {
+                splitter
+                    .split(text, &mut |piece| {
+                        n += 1;
+                        for byte in piece.bytes().chain([0xff]) {
+                            fnv = (fnv ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+                        }
+                        Ok::<_, ()>(())
+                    })
+                    .unwrap();
+            }
+            if (n, format!("{fnv:016x}")) != (count, hash) {
+                differ.push((name, n, count));
+            }
+        }
+        assert_eq!(differ, []);
     }
 
     fn check(name: &str, text: &str, expect: &[&str]) {

@@ -12,7 +12,7 @@ use crate::error::TokenizerError;
 use crate::vocab::{TokenType, Vocab};
 
 /// Most bytes of text in control and user-defined tokens together; the largest known vocabularies have 0.2 MiB.
-pub const MAX_SPECIAL_BYTES: usize = 16 << 20;
+pub const MAX_SPECIAL_BYTES: usize = 4 << 20;
 
 /// The search automata.
 #[derive(Debug)]
@@ -45,7 +45,8 @@ impl SpecialTokens {
                 Some(TokenType::Control | TokenType::Unknown | TokenType::UserDefined)
             );
             // The bytes of these kinds are UTF-8: they are the text in the file.
-            if special && let Ok(text) = str::from_utf8(vocab.bytes(id).unwrap_or_default())
+            if special
+                && let Ok(text) = str::from_utf8(vocab.bytes(id).unwrap_or_default())
                 && !text.is_empty()
             {
                 bytes += text.len();
@@ -71,10 +72,9 @@ impl SpecialTokens {
     /// Cuts `text` at the tokens in it; `control` says whether control tokens count. No fragment is empty.
     pub(crate) fn fragments<'t>(&self, text: &'t str, control: bool) -> impl Iterator<Item = Fragment<'t>> {
         let matcher = if control { &self.all } else { &self.user_defined };
-        let mut found = matcher
-            .as_ref()
-            .into_iter()
-            .flat_map(move |m| m.automaton.find_iter(text).map(|f| (f.range(), m.ids[f.pattern().as_usize()])));
+        let mut found = matcher.as_ref().into_iter().flat_map(move |m| {
+            m.automaton.find_iter(text).map(|f| (f.range(), m.ids[f.pattern().as_usize()]))
+        });
         let mut at = 0;
         let mut token = None;
         std::iter::from_fn(move || {

@@ -18,7 +18,7 @@ pub(crate) enum Cut {
     /// Every match is a piece, and so is what lies between.
     Matches(&'static str),
     /// Runs of digits, cut into threes from the right: `\d{1,3}(?=(?:\d{3})*\b)`. A run that a letter follows stays
-    /// whole, as it does there.
+    /// whole, as it does there. (Joiners are no letters, unlike in the regex crate's `\w`.)
     Thousands,
 }
 
@@ -44,7 +44,9 @@ impl Splitter {
             Ok(match *cut {
                 Cut::Words(pattern) => Stage::Words(compile(&[pattern, r"\s+"])?),
                 Cut::Matches(pattern) => Stage::Matches(compile(&[pattern])?),
-                Cut::Thousands => Stage::Thousands { digits: compile(&[r"\d+"])?, word: compile(&[r"\A\w"])? },
+                Cut::Thousands => {
+                    Stage::Thousands { digits: compile(&[r"\d+"])?, word: compile(&[r"\A\w"])? }
+                }
             })
         });
         Ok(Splitter { stages: stages.collect::<Result<_, TokenizerError>>()? })
@@ -101,7 +103,7 @@ fn split_by<'t, E>(
                     let mut from = start;
                     for (i, _) in text[start..end].char_indices().skip(1) {
                         left -= 1;
-                        if left % 3 == 0 {
+                        if left.is_multiple_of(3) {
                             emit(&text[from..start + i])?;
                             from = start + i;
                         }

@@ -18,6 +18,18 @@ pub(crate) struct Spm {
     index: PieceIndex,
     scores: Vec<f32>,
     fallback: Fallback,
+    /// No token has a space behind another character, so none reaches from one word into the next.
+    word_by_word: bool,
+}
+
+/// Memory that the words of one text share.
+#[derive(Default)]
+struct Scratch {
+    symbols: Vec<Symbol>,
+    unions: BinaryHeap<Union>,
+    /// Where an unused token was put together: it may be a step on the way, in the result it is taken apart again.
+    unused: HashMap<Range<u32>, u32>,
+    pending: Vec<Range<u32>>,
 }
 
 /// What text without a token becomes; `t5` shares it.
@@ -99,79 +111,90 @@ impl Spm {
         if spec.scores.is_empty() {
             return Err(TokenizerError::Missing { field: "scores", model: spec.model.clone() });
         }
-        Ok(Spm {
-            // A text with a real space in it is an added token; those are found before this runs.
-            index: PieceIndex::new(vocab, |id| {
-                is_piece(vocab.token_type(id)) && !spec.tokens[id as usize].contains(' ')
-            }),
-            scores: spec.scores.clone(),
-            fallback: Fallback::new(vocab, unk),
-        })
+        // A text with a real space in it is an added token; those are found before this runs.
+        let joins = |id: u32| is_piece(vocab.token_type(id)) && !spec.tokens[id as usize].contains(' ');
+        let crosses = |piece: &[u8]| piece.windows(2).any(|w| w[0] != b' ' && w[1] == b' ');
+        let index = PieceIndex::new(vocab, joins);
+        let mut joined = (0..vocab.len() as u32).filter(|&id| joins(id));
+        let word_by_word = !joined.any(|id| vocab.bytes(id).is_some_and(crosses));
+        Ok(Spm { index, scores: spec.scores.clone(), fallback: Fallback::new(vocab, unk), word_by_word })
     }
 
     /// Appends the tokens of `text`, in which no special token is looked for.
     pub(crate) fn encode(&self, vocab: &Vocab, text: &str, out: &mut Vec<u32>) -> Result<(), EncodeError> {
-        // Half of a text that does not fit 32-bit offsets is still more than any model reads.
+        let mut scratch = Scratch::default();
         let mut rest = text;
-        while rest.len() > MAX_SPAN {
-            let mut cut = MAX_SPAN;
-            while !rest.is_char_boundary(cut) {
-                cut -= 1;
+        while !rest.is_empty() {
+            let mut end = rest.len();
+            if self.word_by_word {
+                let bytes = rest.as_bytes();
+                end = bytes.windows(2).position(|w| w[0] != b' ' && w[1] == b' ').map_or(end, |i| i + 1);
             }
-            self.encode_span(vocab, &rest[..cut], out)?;
-            rest = &rest[cut..];
-        }
-        self.encode_span(vocab, rest, out)
-    }
-
-    fn encode_span(&self, vocab: &Vocab, text: &str, out: &mut Vec<u32>) -> Result<(), EncodeError> {
-        let n = text.chars().count() as u32;
-        let mut symbols: Vec<Symbol> = text
-            .char_indices()
-            .zip(0..n)
-            .map(|((start, c), i)| Symbol {
-                start: start as u32,
-                len: c.len_utf8() as u32,
-                before: i.wrapping_sub(1),
-                next: if i + 1 == n { NONE } else { i + 1 },
-            })
-            .collect();
-        let mut unions = BinaryHeap::new();
-        // Unused tokens may be a step on the way; in the result they are taken apart again.
-        let mut unused: HashMap<Range<u32>, u32> = HashMap::new();
-        let mut consider = |unions: &mut BinaryHeap<Union>, symbols: &[Symbol], left: u32, right: u32| {
-            let (l, r) = (symbols[left as usize], symbols[right as usize]);
-            let range = l.start..r.start + r.len;
-            let piece = &text.as_bytes()[range.start as usize..range.end as usize];
-            if let Some(id) = self.index.get(vocab, piece) {
-                let score = self.scores[id as usize];
-                unions.push(Union { score, left, right, len: piece.len() as u32 });
-                if vocab.token_type(id) == Some(TokenType::Unused) {
-                    unused.insert(range, r.start);
+            if end > MAX_SPAN {
+                // Half of a word that does not fit 32-bit offsets is still more than any model reads.
+                end = MAX_SPAN;
+                while !rest.is_char_boundary(end) {
+                    end -= 1;
                 }
             }
-        };
-        for i in 1..n {
-            consider(&mut unions, &symbols, i - 1, i);
+            self.encode_span(vocab, &rest[..end], &mut scratch, out)?;
+            rest = &rest[end..];
         }
-        while let Some(Union { left, right, len, .. }) = unions.pop() {
-            let (l, r) = (symbols[left as usize], symbols[right as usize]);
+        Ok(())
+    }
+
+    /// Puts the pair of neighbours on the heap, if their union is a token.
+    fn consider(&self, vocab: &Vocab, text: &str, scratch: &mut Scratch, left: u32, right: u32) {
+        let (l, r) = (scratch.symbols[left as usize], scratch.symbols[right as usize]);
+        let range = l.start..r.start + r.len;
+        let piece = &text.as_bytes()[range.start as usize..range.end as usize];
+        if let Some(id) = self.index.get(vocab, piece) {
+            let score = self.scores[id as usize];
+            scratch.unions.push(Union { score, left, right, len: piece.len() as u32 });
+            if vocab.token_type(id) == Some(TokenType::Unused) {
+                scratch.unused.insert(range, r.start);
+            }
+        }
+    }
+
+    fn encode_span(
+        &self,
+        vocab: &Vocab,
+        text: &str,
+        scratch: &mut Scratch,
+        out: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        scratch.symbols.clear();
+        scratch.unused.clear();
+        let mut n = 0u32;
+        scratch.symbols.extend(text.char_indices().map(|(start, c)| {
+            n += 1;
+            Symbol { start: start as u32, len: c.len_utf8() as u32, before: n.wrapping_sub(2), next: n }
+        }));
+        if let Some(last) = scratch.symbols.last_mut() {
+            last.next = NONE;
+        }
+        for i in 1..n {
+            self.consider(vocab, text, scratch, i - 1, i);
+        }
+        while let Some(Union { left, right, len, .. }) = scratch.unions.pop() {
+            let (l, r) = (scratch.symbols[left as usize], scratch.symbols[right as usize]);
             // Outdated, unless both are still there and as long as they were.
             if l.len == 0 || r.len == 0 || l.len + r.len != len {
                 continue;
             }
-            symbols[left as usize].len = len;
-            symbols[left as usize].next = r.next;
-            symbols[right as usize].len = 0;
+            scratch.symbols[left as usize].len = len;
+            scratch.symbols[left as usize].next = r.next;
+            scratch.symbols[right as usize].len = 0;
             if r.next != NONE {
-                symbols[r.next as usize].before = left;
-                consider(&mut unions, &symbols, left, r.next);
+                scratch.symbols[r.next as usize].before = left;
+                self.consider(vocab, text, scratch, left, r.next);
             }
             if l.before != NONE {
-                consider(&mut unions, &symbols, l.before, left);
+                self.consider(vocab, text, scratch, l.before, left);
             }
         }
-        let mut pending = Vec::new();
+        let Scratch { symbols, unused, pending, .. } = scratch;
         for symbol in symbols.iter().filter(|s| s.len > 0) {
             pending.push(symbol.start..symbol.start + symbol.len);
             while let Some(range) = pending.pop() {

@@ -103,7 +103,9 @@ impl Unigram {
         while end > 0 {
             let Some(step) = best[end] else { break };
             match path.last_mut() {
-                Some((range, None)) if step.id.is_none() && !self.fallback.has_bytes() => range.start = step.from,
+                Some((range, None)) if step.id.is_none() && !self.fallback.has_bytes() => {
+                    range.start = step.from
+                }
                 _ => path.push((step.from..end, step.id)),
             }
             end = step.from;
@@ -141,7 +143,7 @@ impl Unigram {
 pub(crate) fn normalize(text: &str, space_prefix: bool) -> String {
     let mut out = String::with_capacity(text.len() + 1);
     let mut pending_space = space_prefix;
-        // The fullwidth tilde is left alone: Japanese text uses it as a dash, not as a tilde.
+    // The fullwidth tilde is left alone: Japanese text uses it as a dash, not as a tilde.
     let kept = text.split_inclusive(FULLWIDTH_TILDE).flat_map(|part| {
         let (part, tilde) = match part.strip_suffix(FULLWIDTH_TILDE) {
             Some(before) => (before, Some(FULLWIDTH_TILDE)),
@@ -173,7 +175,20 @@ fn is_dropped(c: char) -> bool {
 fn is_blank(c: char) -> bool {
     matches!(
         c as u32,
-        0x09 | 0x0a | 0x0c | 0x0d | 0x61c | 0x1680 | 0x200b | 0x200c | 0x200e | 0x200f | 0x2028 | 0x2029 | 0x2581 | 0xfeff | 0xfffd
+        0x09 | 0x0a
+            | 0x0c
+            | 0x0d
+            | 0x61c
+            | 0x1680
+            | 0x200b
+            | 0x200c
+            | 0x200e
+            | 0x200f
+            | 0x2028
+            | 0x2029
+            | 0x2581
+            | 0xfeff
+            | 0xfffd
     )
 }
 

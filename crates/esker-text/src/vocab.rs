@@ -115,8 +115,11 @@ impl Vocab {
             return Err(TokenizerError::Score { id });
         }
 
-        let mut vocab =
-            Vocab { bytes: Vec::with_capacity(total), ends: Vec::with_capacity(n), types: Vec::with_capacity(n) };
+        let mut vocab = Vocab {
+            bytes: Vec::with_capacity(total),
+            ends: Vec::with_capacity(n),
+            types: Vec::with_capacity(n),
+        };
         for (id, text) in spec.tokens.iter().enumerate() {
             if text.len() > MAX_TOKEN_BYTES {
                 return Err(TokenizerError::TokenTooLong { id, bytes: text.len(), max: MAX_TOKEN_BYTES });
@@ -146,7 +149,9 @@ impl Vocab {
                 self.bytes.push(byte);
             }
             (TokenType::Control | TokenType::Unknown, _)
-            | (TokenType::UserDefined, Notation::ByteAlphabet) => self.bytes.extend_from_slice(text.as_bytes()),
+            | (TokenType::UserDefined, Notation::ByteAlphabet) => {
+                self.bytes.extend_from_slice(text.as_bytes())
+            }
             // Padding entries of a byte-level vocabulary; they are no text.
             (TokenType::Unused, Notation::ByteAlphabet) => {}
             (TokenType::Normal, Notation::ByteAlphabet) => {
@@ -297,7 +302,8 @@ pub(crate) fn alphabet_to_byte(c: char) -> Option<u8> {
 /// `<0x0A>` → 10.
 fn parse_byte_token(text: &str) -> Option<u8> {
     let hex = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    (hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit())).then(|| u8::from_str_radix(hex, 16).ok())?
+    (hex.len() == 2 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+        .then(|| u8::from_str_radix(hex, 16).ok())?
 }
 
 #[cfg(test)]

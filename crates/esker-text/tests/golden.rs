@@ -17,7 +17,11 @@ fn read(name: &str) -> Vec<u8> {
 
 fn lines<T: for<'de> Deserialize<'de>>(name: &str) -> Vec<T> {
     let bytes = read(name);
-    bytes.split(|&b| b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect()
+    bytes
+        .split(|&b| b == b'\n')
+        .filter(|l| !l.is_empty())
+        .map(|l| serde_json::from_slice(l).unwrap())
+        .collect()
 }
 
 #[derive(Deserialize)]

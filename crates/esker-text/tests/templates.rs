@@ -237,7 +237,10 @@ fn errors_name_the_line_and_the_reason() {
         "{% macro f() %}\n{{ raise_exception('inside') }}{% endmacro %}\n\n{{ f() }}",
         "the chat template refuses the conversation (line 2): inside",
     );
-    check("\n{{ 'a' + 1 }}", "chat template, line 2: invalid operation: unsupported operand types for +: string and number");
+    check(
+        "\n{{ 'a' + 1 }}",
+        "chat template, line 2: invalid operation: unsupported operand types for +: string and number",
+    );
 }
 
 /// Renders a template that must fail, within seconds and megabytes.
@@ -264,7 +267,9 @@ fn endless_work_is_stopped() {
 #[test]
 fn values_cannot_explode() {
     let grow = |step: &str| {
-        format!("{{% set ns = namespace(x='ab', l=[1]) %}}{{% for i in range(100) %}}{{% set {step} %}}{{% endfor %}}")
+        format!(
+            "{{% set ns = namespace(x='ab', l=[1]) %}}{{% for i in range(100) %}}{{% set {step} %}}{{% endfor %}}"
+        )
     };
     refused(&grow("ns.x = ns.x ~ ns.x"));
     refused(&grow("ns.x = ns.x + ns.x"));
@@ -331,7 +336,10 @@ fn nesting_does_not_overflow_the_stack() {
     refused(&"{% macro m() %}{% endmacro %}".repeat(5000));
     refused(&"x".repeat(2_000_000));
     // Chains that the parser reads in a loop, and makes a tree of that is as deep.
-    for chain in [" + 1", " * 1", " ** 1", "[0:]", "[0]", " ~ 1", " | list", ".a", " == 1", " and 1", "()", " is odd", " 'a'"] {
+    for chain in [
+        " + 1", " * 1", " ** 1", "[0:]", "[0]", " ~ 1", " | list", ".a", " == 1", " and 1", "()", " is odd",
+        " 'a'",
+    ] {
         refused(&format!("{{{{ [1]{} }}}}", chain.repeat(200_000 / chain.len())));
         let _ = render(&format!("{{{{ [1]{} }}}}", chain.repeat(1990 / 4)), &user("x"));
         let _ = render(&format!("{{{{ [1]{} }}}}", chain.repeat(1990 / 2)), &user("x"));

@@ -61,6 +61,8 @@ impl Heads {
 
 /// One layer's weights; names are those of the file.
 pub struct GatedAttention {
+    heads: Heads,
+    eps: f32,
     attn_q: Matrix,      // [n_head * 2 * head_dim, n_embd]: per head the query, then the gate
     attn_k: Matrix,      // [n_head_kv * head_dim, n_embd]
     attn_v: Matrix,      // [n_head_kv * head_dim, n_embd]
@@ -75,10 +77,13 @@ impl GatedAttention {
         t: &mut Tensors<'_>,
         il: usize,
         heads: Heads,
+        eps: f32,
         n_embd: usize,
     ) -> Result<GatedAttention, LoadError> {
         let name = |part: &str| format!("blk.{il}.{part}.weight");
         Ok(GatedAttention {
+            heads,
+            eps,
             attn_q: t.matrix(&name("attn_q"), 2 * heads.q_dim(), n_embd)?,
             attn_k: t.matrix(&name("attn_k"), heads.kv_dim(), n_embd)?,
             attn_v: t.matrix(&name("attn_v"), heads.kv_dim(), n_embd)?,
@@ -92,13 +97,12 @@ impl GatedAttention {
     pub fn forward(
         &self,
         ctx: &Ctx,
-        heads: Heads,
-        eps: f32,
         x: &Rows,
         angles: &RopeAngles,
         kv: &mut KvCache,
         selection: &Selection,
     ) -> Rows {
+        let &GatedAttention { heads, eps, .. } = self;
         let [q_gate, mut k, v] = matmul_many(ctx, [&self.attn_q, &self.attn_k, &self.attn_v], x);
         let (mut q, gate) = split_interleaved(ctx, &q_gate, heads.head_dim);
         rms_norm_heads(ctx, &mut q, &self.attn_q_norm, eps);

@@ -1,5 +1,6 @@
 //! Hashed n-gram embedding added to the wide residual of one layer (PLE of `qwen4exp`).
 
+use crate::blocks::hyper::HyperShape;
 use crate::pass::Pass;
 use crate::state::NgramState;
 use crate::store::{StoreError, TableId};
@@ -141,6 +142,7 @@ impl NgramHparams {
 /// The module's weights; `wide` = streams times width.
 pub struct Ngram {
     table: TableId,
+    shape: HyperShape,
     /// `[wide, n_embd]`
     ple_key: Matrix,
     /// `[n_embd, n_embd]`
@@ -158,9 +160,9 @@ impl Ngram {
         t: &mut Tensors<'_>,
         il: usize,
         hp: &NgramHparams,
-        n_embd: usize,
-        wide: usize,
+        shape: HyperShape,
     ) -> Result<Ngram, LoadError> {
+        let (n_embd, wide) = (shape.n_embd, shape.n_streams * shape.n_embd);
         const TABLE: &str = "per_layer_token_embd.weight";
         let n_rows = t.shape(TABLE).and_then(|s| s.get(1)).copied().unwrap_or(0);
         match hp.rows_min() {
@@ -172,6 +174,7 @@ impl Ngram {
         }
         let name = |part: &str| format!("blk.{il}.{part}.weight");
         Ok(Ngram {
+            shape,
             table: t.table(TABLE, n_rows as usize, hp.row)?,
             ple_key: t.matrix(&name("ple_key"), wide, n_embd)?,
             ple_value: t.matrix(&name("ple_value"), n_embd, n_embd)?,
@@ -196,16 +199,8 @@ impl Ngram {
     }
 
     /// Adds the gated n-gram values and their convolution over time to the wide residual `r`.
-    pub fn forward(
-        &self,
-        ctx: &Ctx,
-        hp: &NgramHparams,
-        emb: &Rows,
-        r: &mut Rows,
-        n_streams: usize,
-        eps: f32,
-        state: &mut NgramState,
-    ) {
+    pub fn forward(&self, ctx: &Ctx, hp: &NgramHparams, emb: &Rows, r: &mut Rows, state: &mut NgramState) {
+        let HyperShape { n_streams, eps, .. } = self.shape;
         let n = emb.n_cols();
         let [key, value] = matmul_many(ctx, [&self.ple_key, &self.ple_value], emb);
         let key = rms_norm_grouped(ctx, &key, &self.ple_norm_key, n, eps);
@@ -230,8 +225,7 @@ mod tests {
         let sizes: Vec<u64> = [3, 23, 33, 47, 59, 63, 69, 77, 81, 93, 107, 147, 153, 159, 161, 171]
             .map(|d| 20_000_000 + d)
             .to_vec();
-        let mut offset = 0;
-        let offsets = sizes.iter().map(|s| std::mem::replace(&mut offset, offset + s)).collect();
+        let offsets = (0..sizes.len()).map(|h| sizes[..h].iter().sum()).collect();
         NgramHparams {
             ngram_size: 3,
             heads_per_ngram: 8,

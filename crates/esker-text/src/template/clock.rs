@@ -4,7 +4,17 @@ use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
     "December",
 ];
 const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -59,7 +69,10 @@ impl Civil {
 /// `time` as `strftime` with the C locale; an error names the directive that is not known.
 pub(super) fn format(time: SystemTime, format: &str) -> Result<String, String> {
     if format.len() > MAX_FORMAT {
-        return Err(format!("strftime_now: the format has {} bytes, at most {MAX_FORMAT} are supported", format.len()));
+        return Err(format!(
+            "strftime_now: the format has {} bytes, at most {MAX_FORMAT} are supported",
+            format.len()
+        ));
     }
     let t = Civil::new(time);
     let mut out = String::new();

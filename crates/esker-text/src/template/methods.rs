@@ -199,7 +199,10 @@ fn string_method(
             let mut out = String::new();
             for (i, item) in items.try_iter()?.enumerate() {
                 let Some(text) = item.as_str() else {
-                    return Err(error(format!("sequence item {i}: expected str instance, {} found", item.kind())));
+                    return Err(error(format!(
+                        "sequence item {i}: expected str instance, {} found",
+                        item.kind()
+                    )));
                 };
                 if i > 0 {
                     out.push_str(s);

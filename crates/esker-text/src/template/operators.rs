@@ -66,7 +66,10 @@ pub(super) fn register(env: &mut Environment<'static>, limits: Limits) {
         limits.bound(state, Value::from(Tuple::from(items.to_vec())))
     });
     env.add_function(MAP, move |state: &State, items: Rest<Value>| {
-        limits.bound(state, Value::from_pairs(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()))))
+        limits.bound(
+            state,
+            Value::from_pairs(items.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone()))),
+        )
     });
     env.add_function(STORE, move |state: &State, value: Value| limits.bound(state, value));
     env.add_function("namespace", move |state: &State, defaults: Option<Value>, named: Kwargs| {
@@ -334,7 +337,11 @@ mod tests {
             (None, None, i64::MAX, vec![0]),
             (None, None, i64::MIN, vec![4]),
         ] {
-            assert_eq!(positions(5, start, stop, step).collect::<Vec<_>>(), expect, "{start:?}:{stop:?}:{step}");
+            assert_eq!(
+                positions(5, start, stop, step).collect::<Vec<_>>(),
+                expect,
+                "{start:?}:{stop:?}:{step}"
+            );
         }
         assert_eq!(positions(0, None, None, -1).count(), 0);
     }

@@ -28,6 +28,9 @@ const MAX_MACROS: usize = 1000;
 /// Most tokens between `{{` and `}}`, or `{%` and `%}`; published templates stay below 200.
 const MAX_TAG_TOKENS: usize = 2000;
 
+/// Most `elif` in a template; they can be one chain.
+const MAX_BRANCHES: usize = 500;
+
 impl<'s> Program<'s> {
     /// Compiles `source`; the error has a line.
     pub(super) fn new(source: &'s str, syntax: SyntaxConfig) -> Result<Program<'s>, Error> {
@@ -50,14 +53,20 @@ impl<'s> Program<'s> {
 /// The parser reads chains (`a.b.c`, `1 + 1 + 1`) in a loop but makes a tree as deep as they are long, which is
 /// compiled and dropped by recursion.
 fn check_tags(source: &str, syntax: &SyntaxConfig) -> Result<(), Error> {
-    let mut in_tag = 0;
+    let (mut in_tag, mut branches) = (0, 0);
     for token in tokenize(source, false, syntax.clone()) {
-        in_tag = match token?.0 {
+        let token = token?.0;
+        in_tag = match token {
             Token::TemplateData(_) | Token::BlockStart | Token::VariableStart => 0,
             _ => in_tag + 1,
         };
         if in_tag > MAX_TAG_TOKENS {
             let reason = format!("a tag with more than {MAX_TAG_TOKENS} names, values and operators");
+            return Err(Error::new(ErrorKind::SyntaxError, reason));
+        }
+        branches += usize::from(in_tag == 1 && matches!(token, Token::Ident("elif")));
+        if branches > MAX_BRANCHES {
+            let reason = format!("more than {MAX_BRANCHES} times `elif`");
             return Err(Error::new(ErrorKind::SyntaxError, reason));
         }
     }

@@ -1,6 +1,6 @@
 """Makes the golden files that come from SentencePiece and Jinja2; README.md says where the others come from.
 
-    pip install sentencepiece==0.2.3 jinja2==3.1.6
+    pip install sentencepiece==0.2.3 protobuf tokenizers==0.23.3 jinja2==3.1.6
     python make_golden.py
 """
 
@@ -29,6 +29,7 @@ def strings():
 
 def sentencepiece_golden():
     import sentencepiece as spm
+    from sentencepiece import sentencepiece_model_pb2
 
     texts = strings()
     rng = random.Random(7)
@@ -52,7 +53,14 @@ def sentencepiece_golden():
         spm.SentencePieceTrainer.train(sentence_iterator=iter(train.split("\n")), model_writer=model, model_type=kind,
                                        vocab_size=1400, character_coverage=0.98, hard_vocab_limit=False,
                                        num_threads=1, **extra)
-        sp = spm.SentencePieceProcessor(model_proto=model.getvalue())
+        proto = sentencepiece_model_pb2.ModelProto()
+        proto.ParseFromString(model.getvalue())
+        if kind == "bpe":
+            # Steps on the way to longer pieces that the result must not have.
+            long_pieces = [p for p in proto.pieces if p.type == p.NORMAL and len(p.piece) > 1]
+            for piece in long_pieces[::9]:
+                piece.type = piece.UNUSED
+        sp = spm.SentencePieceProcessor(model_proto=proto.SerializeToString())
         n = sp.get_piece_size()
         types = [
             2 if sp.is_unknown(i) else 6 if sp.is_byte(i) else 5 if sp.is_unused(i) else 3 if sp.is_control(i) else 1
@@ -93,6 +101,61 @@ def odd_ranges(odd):
         return "▁" + text.strip(" ").replace(" ", "▁")
 
     return [[cp, out] for cp, out in odd.items() if out != plain(cp)]
+
+
+# --- Split patterns --------------------------------------------------------------------------------------------------
+
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+UPPER, LOWER = r"\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}", r"\p{Ll}\p{Lm}\p{Lo}\p{M}"
+WORD = r"[^\r\n\p{L}\p{N}]?[" + UPPER + "]*[" + LOWER + "]+{0}|[^\\r\\n\\p{{L}}\\p{{N}}]?[".replace("{{", "{").replace("}}", "}") + UPPER + "]+[" + LOWER + "]*{0}"
+MARKS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*"
+O200K = WORD.replace("{0}", CONTRACTIONS + "?") + r"|\p{N}{1,3}" + MARKS + TAIL
+HAN = WORD.replace("{0}", CONTRACTIONS + "?").replace(UPPER, UPPER + r"&&[^\p{Han}]").replace(LOWER, LOWER + r"&&[^\p{Han}]")
+
+# As published in tokenizer.json files and tokenizer code, in the order in which they cut.
+SPLITS = {
+    "gpt-2": [GPT2],
+    "smollm": [r"\p{N}", GPT2],
+    "falcon": [r"[\p{P}\$\+<=>\^~\|`]+", GPT2, "[0-9][0-9][0-9]"],
+    "qwen2": [CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + TAIL],
+    "qwen35": [CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*" + TAIL],
+    "llama-bpe": [CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + TAIL],
+    "gpt-4o": [O200K],
+    "tekken": [WORD.replace("{0}", "") + r"|\p{N}" + MARKS + TAIL],
+    "kimi-k2": [r"[\p{Han}]+|" + HAN + r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + TAIL],
+    "tiny_aya": [r"\d{1,3}(?=(?:\d{3})*\b)", O200K],
+    "deepseek-v3": [
+        r"\p{N}{1,3}", "[一-龥\u3040-ゟ゠-ヿ]+",
+        r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*" + TAIL,
+    ],
+    "deepseek-coder": [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-\ud7ff]+", r"\p{N}"],
+    "bailingmoe": [r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "seed-coder": [CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+" + TAIL],
+    "exaone-moe": [CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+"],
+    "bloom": [r" ?[^(\s|.,!?…。，、।۔،)]+"],
+    "gemma4": [r"[^\n]+|[\n]+"],
+}
+
+
+def splits_golden():
+    """For each pre-tokenizer, the number of pieces of all strings and an FNV-1a hash over them, 0xff after each."""
+    from tokenizers import Regex, pre_tokenizers
+
+    texts = strings()
+    out = {}
+    for name, patterns in SPLITS.items():
+        cut = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(p), "isolated") for p in patterns])
+        hash_, n = 0xCBF29CE484222325, 0
+        for text in texts:
+            pieces = [p for p, _ in cut.pre_tokenize_str(text)]
+            n += len(pieces)
+            for byte in b"".join(p.encode() + b"\xff" for p in pieces):
+                hash_ = ((hash_ ^ byte) * 0x100000001B3) & 0xFFFFFFFFFFFFFFFF
+        out[name] = [n, f"{hash_:016x}"]
+    with open(os.path.join(HERE, "splits.json"), "w") as f:
+        json.dump(out, f, indent=1)
 
 
 # --- Jinja2 ----------------------------------------------------------------------------------------------------------
@@ -844,5 +907,6 @@ def jinja_golden():
 
 
 if __name__ == "__main__":
+    splits_golden()
     jinja_golden()
     sentencepiece_golden()
