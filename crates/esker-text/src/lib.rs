@@ -20,6 +20,9 @@ mod vocab;
 pub use error::{EncodeError, TokenizerError, TokenizerWarning};
 pub use special::MAX_SPECIAL_BYTES;
 pub use stream::{StreamDecoder, Utf8Stream};
-pub use template::{ChatInput, ChatTemplate, TemplateError, TemplateWarning};
+pub use template::{
+    BASE_FUEL, BASE_OUTPUT_BYTES, ChatInput, ChatTemplate, FUEL_PER_INPUT_BYTE, MAX_INPUT_DEPTH,
+    MAX_TEMPLATE_BYTES, OUTPUT_PER_INPUT_BYTE, TemplateError, TemplateWarning,
+};
 pub use tokenizer::{EncodeOptions, SUPPORTED_MODELS, Tokenizer};
 pub use vocab::{MAX_TOKEN_BYTES, MAX_TOKENS, MAX_VOCAB_BYTES, VocabSpec};

@@ -44,9 +44,10 @@ impl Splitter {
             Ok(match *cut {
                 Cut::Words(pattern) => Stage::Words(compile(&[pattern, r"\s+"])?),
                 Cut::Matches(pattern) => Stage::Matches(compile(&[pattern])?),
-                Cut::Thousands => {
-                    Stage::Thousands { digits: compile(&[r"\d+"])?, word: compile(&[r"\A\w"])? }
-                }
+                Cut::Thousands => Stage::Thousands {
+                    digits: compile(&[r"\d+"])?,
+                    word: compile(&[r"\A[\w--[\u{200c}\u{200d}]]"])?,
+                },
             })
         });
         Ok(Splitter { stages: stages.collect::<Result<_, TokenizerError>>()? })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use esker_text::{
     ChatInput, ChatTemplate, EncodeOptions, TemplateError, TemplateWarning, Tokenizer, VocabSpec,
 };
+use proptest::prelude::*;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -262,6 +263,13 @@ fn endless_work_is_stopped() {
     );
     refused("{% for x in [1] recursive %}{{ loop([1]) }}{% endfor %}");
     refused("{{ range(100000000) | list | length }}");
+    let two = "{% set a = [[0] * 9000, 1] %}{% set b = [[0] * 9000, 2] %}{% set t = 'x' * 900000 %}";
+    for work in ["a == b", "a < b", "b in [a]", "t == t ~ ''", "'y' in t"] {
+        refused(&format!(
+            "{two}{{% for i in range(1000) %}}{{% for j in range(1000) %}}{{% if {work} %}}{{% endif %}}\
+             {{% endfor %}}{{% endfor %}}"
+        ));
+    }
 }
 
 #[test]
@@ -363,4 +371,99 @@ fn deep_input_is_refused_and_large_input_is_not() {
     let input = ChatInput { messages: Value::Array(vec![turn; 400]), ..ChatInput::default() };
     let source = "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + m.role + m.content %}{% endfor %}{{ ns.t }}";
     assert_eq!(render(source, &input).unwrap().len(), 400 * 1004);
+}
+
+/// Pieces that random templates are made of: unbalanced, undefined, and every kind of statement.
+const PIECES: &[&str] = &[
+    "{% for m in messages %}",
+    "{% endfor %}",
+    "{% else %}",
+    "{% if m.role == 'user' %}",
+    "{% endif %}",
+    "{% set x = [x, messages] %}",
+    "{% set ns = namespace(a=1, b=x) %}",
+    "{% set ns.a = ns.b %}",
+    "{% set x %}",
+    "{% endset %}",
+    "{% macro f(a, b=2, c=x) %}",
+    "{% endmacro %}",
+    "{{ f(1, c=x) }}",
+    "{{ f(*x, **{'b': 1}) }}",
+    "{% call f(1) %}",
+    "{% endcall %}",
+    "{% filter upper %}",
+    "{% endfilter %}",
+    "{% with y = x %}",
+    "{% endwith %}",
+    "{% break %}",
+    "{% continue %}",
+    "{% for a, (b, c) in x recursive %}",
+    "{{ loop(x) }}",
+    "{{ x[1:][::-1] ~ x | string + 'a' * 3 % 2 }}",
+    "{{ [*x, 1] }}",
+    "{{ {'a': x, **y} }}",
+    "{{ x.a.b[0]('c') }}",
+    "{{ x is defined and not x is none or x in messages }}",
+    "{{ -x if x else (1, 2) // 0 }}",
+    "{{ 'a'.split(x).join(messages) }}",
+    "{{ x | map('upper') | select('odd') | sort | tojson(indent=x) }}",
+    "{% do x.append(1) %}",
+    "{% block b %}",
+    "{% endblock %}",
+    "{% raw %}",
+    "{% endraw %}",
+    "{# comment #}",
+    "{%- generation -%}",
+    "{% endgeneration %}",
+    "{{",
+    "%}",
+    "text\n",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// Any source ends in a prompt or an error.
+    #[test]
+    fn no_template_panics(pieces in prop::collection::vec(0..PIECES.len(), 0..20)) {
+        let source: String = pieces.iter().map(|&i| PIECES[i]).collect();
+        let _ = render(&source, &user("x"));
+    }
+
+    /// The same, with what opens also closed.
+    #[test]
+    fn no_well_formed_template_panics(nested in nested()) {
+        let _ = render(&nested, &user("x"));
+    }
+}
+
+fn nested() -> impl Strategy<Value = String> {
+    let leaf = (0..PIECES.len()).prop_map(|i| {
+        let piece = PIECES[i];
+        if piece.starts_with("{{ ")
+            || piece.contains("{% set x =")
+            || piece.contains("{% set ns")
+            || piece.contains("{% do")
+        {
+            piece.to_owned()
+        } else {
+            "t".to_owned()
+        }
+    });
+    leaf.prop_recursive(5, 40, 4, |inner| {
+        (0..9usize, prop::collection::vec(inner, 1..4)).prop_map(|(kind, body)| {
+            let body = body.concat();
+            match kind {
+                0 => format!("{{% for m in messages %}}{body}{{% else %}}{body}{{% endfor %}}"),
+                1 => format!("{{% for a in x recursive %}}{body}{{{{ loop(a) }}}}{{% endfor %}}"),
+                2 => format!("{{% if x %}}{body}{{% elif y %}}e{{% else %}}{body}{{% endif %}}"),
+                3 => format!("{{% macro f(a, b=2, c=x) %}}{body}{{% endmacro %}}{{{{ f(1) }}}}"),
+                4 => format!("{{% set x %}}{body}{{% endset %}}"),
+                5 => format!("{{% filter upper %}}{body}{{% endfilter %}}"),
+                6 => format!("{{% with y = x %}}{body}{{% endwith %}}"),
+                7 => format!("{{% set ns = namespace(a=1, b=x) %}}{body}{{% set ns.a = [ns.b, x] %}}"),
+                _ => format!("{{% set x, y = messages[0].items() | first %}}{body}"),
+            }
+        })
+    })
 }

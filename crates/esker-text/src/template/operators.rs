@@ -17,11 +17,19 @@ pub(super) const LIST: &str = "[]";
 pub(super) const TUPLE: &str = "()";
 pub(super) const MAP: &str = "{}";
 pub(super) const STORE: &str = "=";
+pub(super) const EQUAL: &str = "==";
+pub(super) const UNEQUAL: &str = "!=";
+pub(super) const LESS: &str = "<";
+pub(super) const LESS_OR_EQUAL: &str = "<=";
+pub(super) const GREATER: &str = ">";
+pub(super) const GREATER_OR_EQUAL: &str = ">=";
+pub(super) const IN: &str = "in";
 
 /// Deepest nesting of a value.
 const MAX_DEPTH: usize = super::MAX_INPUT_DEPTH + 50;
-/// Longest that a render may take. It counts only for a template that uses its fuel on the largest values.
-const MAX_TIME: Duration = Duration::from_secs(20);
+/// Longest that a render may take. Fuel runs out long before, unless a template spends all of it on filters over the
+/// largest values that it can have.
+const MAX_TIME: Duration = Duration::from_secs(10);
 
 /// What one render may use.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +80,22 @@ pub(super) fn register(env: &mut Environment<'static>, limits: Limits) {
         )
     });
     env.add_function(STORE, move |state: &State, value: Value| limits.bound(state, value));
+    let mut compare = |name, holds: fn(&Value, &Value) -> bool| {
+        env.add_function(name, move |state: &State, a: &Value, b: &Value| {
+            limits.charge(state, a)?;
+            Ok::<_, Error>(holds(a, b))
+        });
+    };
+    compare(EQUAL, |a, b| a == b);
+    compare(UNEQUAL, |a, b| a != b);
+    compare(LESS, |a, b| a < b);
+    compare(LESS_OR_EQUAL, |a, b| a <= b);
+    compare(GREATER, |a, b| a > b);
+    compare(GREATER_OR_EQUAL, |a, b| a >= b);
+    env.add_function(IN, move |state: &State, item: &Value, container: &Value| {
+        limits.charge(state, container)?;
+        contains(container, item)
+    });
     env.add_function("namespace", move |state: &State, defaults: Option<Value>, named: Kwargs| {
         let mut pairs = Vec::new();
         if let Some(defaults) = defaults {
@@ -91,18 +115,25 @@ pub(super) fn register(env: &mut Environment<'static>, limits: Limits) {
 impl Limits {
     /// `value` if it keeps within the limits. What is computed on demand (a range, a reversed list) becomes a list.
     fn bound(&self, state: &State, value: Value) -> Result<Value, Error> {
+        if Instant::now() > self.deadline {
+            return Err(Error::from(ErrorKind::OutOfFuel));
+        }
         match value.kind() {
             ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => {}
             ValueKind::Invalid => return Err(error(value.to_string())),
             _ => return Ok(value),
         }
-        if Instant::now() > self.deadline {
-            return Err(Error::from(ErrorKind::OutOfFuel));
-        }
         let mut walk = Walk { nodes: self.nodes, bytes: self.bytes };
         let changed = walk.value(&value, 0)?;
         state.consume_fuel((self.nodes - walk.nodes) as u64 / 16)?;
         Ok(changed.unwrap_or(value))
+    }
+
+    /// Pays for looking at all of `value`.
+    fn charge(&self, state: &State, value: &Value) -> Result<(), Error> {
+        let mut walk = Walk { nodes: self.nodes, bytes: self.bytes };
+        walk.value(value, 0)?;
+        state.consume_fuel((self.nodes - walk.nodes) as u64 / 16 + (self.bytes - walk.bytes) as u64 / 256)
     }
 }
 
@@ -274,6 +305,22 @@ fn remainder(state: &mut State, a: &Value, b: &Value) -> Result<Value, Error> {
     }
 }
 
+/// `item in container`. Nothing is in undefined.
+fn contains(container: &Value, item: &Value) -> Result<bool, Error> {
+    if let Some(text) = container.as_str() {
+        return match item.as_str() {
+            Some(part) => Ok(text.contains(part)),
+            None => Err(error(format!("'in <string>' requires string as left operand, not {}", item.kind()))),
+        };
+    }
+    match container.kind() {
+        ValueKind::Undefined => Ok(false),
+        ValueKind::Map => Ok(container.as_object().is_some_and(|map| map.get_value(item).is_some())),
+        _ if is_list(container) => Ok(container.try_iter()?.any(|other| other == *item)),
+        kind => Err(error(format!("a value of type {kind} contains nothing"))),
+    }
+}
+
 /// `value[start:stop:step]` of a text, list or tuple.
 fn slice(value: &Value, start: &Value, stop: &Value, step: &Value) -> Result<Value, Error> {
     let index = |v: &Value| match (v.kind(), Number::of(v)) {
@@ -320,6 +367,15 @@ fn positions(n: usize, start: Option<i64>, stop: Option<i64>, step: i64) -> impl
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_is_limited() {
+        let late = Limits { deadline: Instant::now() - Duration::from_secs(1), ..Limits::new(0) };
+        let mut env = Environment::new();
+        env.add_function("store", move |state: &State, value: Value| late.bound(state, value));
+        let error = env.render_str("{{ store(1) }}", ()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfFuel);
+    }
 
     /// From Python: `list(range(5))[start:stop:step]`.
     #[test]

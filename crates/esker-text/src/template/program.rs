@@ -14,7 +14,10 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Error, ErrorKind};
 
-use super::operators::{self, ADD, CONCAT, LIST, MAP, MULTIPLY, REMAINDER, SLICE, STORE, TUPLE};
+use super::operators::{
+    self, ADD, CONCAT, EQUAL, GREATER, GREATER_OR_EQUAL, IN, LESS, LESS_OR_EQUAL, LIST, MAP, MULTIPLY,
+    REMAINDER, SLICE, STORE, TUPLE, UNEQUAL,
+};
 
 /// A compiled template; borrows its source.
 pub(super) struct Program<'s> {
@@ -125,6 +128,13 @@ fn replace<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>, Er
         Instruction::BuildList(Some(n)) => vec![call(LIST, *n)?],
         Instruction::BuildTuple(Some(n)) => vec![call(TUPLE, *n)?],
         Instruction::BuildMap(n) => vec![call(MAP, 2 * n)?],
+        Instruction::Eq => vec![call(EQUAL, 2)?],
+        Instruction::Ne => vec![call(UNEQUAL, 2)?],
+        Instruction::Lt => vec![call(LESS, 2)?],
+        Instruction::Lte => vec![call(LESS_OR_EQUAL, 2)?],
+        Instruction::Gt => vec![call(GREATER, 2)?],
+        Instruction::Gte => vec![call(GREATER_OR_EQUAL, 2)?],
+        Instruction::In => vec![call(IN, 2)?],
         Instruction::StoreLocal(name) => vec![call(STORE, 1)?, Instruction::StoreLocal(name)],
         // The namespace is on top, the value below.
         Instruction::SetAttr(name) => {
