@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 const N_TOKENS: usize = 64;
 
+/// What to measure; see [`parse`].
 pub struct Options {
     smoke: bool,
     threads: usize,

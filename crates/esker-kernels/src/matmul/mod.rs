@@ -84,11 +84,11 @@ pub fn matmul(pool: &Pool, jobs: &mut [Job<'_>]) {
 
 /// [`matmul`] with a given variant.
 pub(crate) fn matmul_with(isa: Isa, pool: &Pool, jobs: &mut [Job<'_>]) {
-    let mut n_units = 0;
-    for job in jobs.iter() {
-        job.check();
-        n_units += job.units(pool).count;
-    }
+    jobs.iter().for_each(Job::check);
+    let cost = jobs.iter().map(|job| job.by_ref().cost()).fold(0usize, usize::saturating_add);
+    // Enough units for an even share, but none so small that handing it out would count.
+    let unit_cost = (cost / (4 * pool.threads())).clamp(UNIT_COST_MIN, UNIT_COST_MAX);
+    let n_units = jobs.iter().map(|job| job.by_ref().units(pool, unit_cost).count).sum();
     let n_jobs = jobs.len();
     let jobs = JobsPtr { start: jobs.as_mut_ptr().cast(), jobs: PhantomData };
     pool.run(n_units, 1, &|range| {
@@ -97,7 +97,7 @@ pub(crate) fn matmul_with(isa: Isa, pool: &Pool, jobs: &mut [Job<'_>]) {
         for j in 0..n_jobs {
             // SAFETY: `j` is in range, and the jobs are borrowed by the caller for as long as the round lasts.
             let (job, out) = unsafe { jobs.get(j) };
-            let units = job.units(pool);
+            let units = job.units(pool, unit_cost);
             let start = range.start.clamp(first, first + units.count) - first;
             let end = range.end.clamp(first, first + units.count) - first;
             if start < end {
@@ -111,6 +111,12 @@ pub(crate) fn matmul_with(isa: Isa, pool: &Pool, jobs: &mut [Job<'_>]) {
             first += units.count;
         }
     });
+}
+
+/// True for types that an instruction set has a kernel for; the others are decoded to f32 first.
+fn has_kernel(ty: GgmlType) -> bool {
+    use GgmlType::{BF16, F16, F32};
+    matches!(ty, F32 | F16 | BF16) || act_format(ty) != ActFormat::F32
 }
 
 /// Computes one range of rows.
@@ -137,8 +143,11 @@ struct Units {
     count: usize,
 }
 
-/// Weight-times-token products per unit: some 10 to 30 µs with the kernels of an instruction set.
-const UNIT_PRODUCTS: usize = 256 * 1024;
+/// Cost of a unit, in products of a weight and an activation: some 3 to 30 µs.
+const UNIT_COST_MIN: usize = 128 * 1024;
+const UNIT_COST_MAX: usize = 512 * 1024;
+/// What decoding a weight of a type without a kernel costs, in products.
+const DECODING_COST: usize = 16;
 /// Weight bytes per unit: they stay in the second-level cache while the tokens pass.
 const UNIT_BYTES: usize = 128 * 1024;
 
@@ -196,8 +205,8 @@ impl Job<'_> {
         );
     }
 
-    fn units(&self, pool: &Pool) -> Units {
-        JobRef { weights: &self.weights, acts: self.acts, tokens: self.tokens }.units(pool)
+    fn by_ref(&self) -> JobRef<'_> {
+        JobRef { weights: &self.weights, acts: self.acts, tokens: self.tokens }
     }
 }
 
@@ -206,20 +215,29 @@ impl<'a> JobRef<'a> {
         self.tokens.map_or(self.acts.n_tokens(), <[u32]>::len)
     }
 
-    fn units(&self, pool: &Pool) -> Units {
-        let n_tokens = self.n_tokens();
-        if n_tokens == 0 || self.weights.n_rows == 0 {
+    /// In products.
+    fn cost(&self) -> usize {
+        self.weights.n_rows.saturating_mul(self.row_cost())
+    }
+
+    fn row_cost(&self) -> usize {
+        let per_weight = self.n_tokens() + if has_kernel(self.weights.ty) { 0 } else { DECODING_COST };
+        self.weights.n_cols.max(1).saturating_mul(per_weight)
+    }
+
+    fn units(&self, pool: &Pool, unit_cost: usize) -> Units {
+        let n_rows = self.weights.n_rows;
+        if self.n_tokens() == 0 || n_rows == 0 {
             return Units { rows: 1, count: 0 };
         }
-        let n_cols = self.weights.n_cols.max(1);
-        let row_bytes = (self.weights.bytes.len() / self.weights.n_rows).max(1);
-        // Few rows and many tokens: units get longer, so that a token's activations are used by some rows each time
-        // they are loaded, unless threads would go without work.
-        let shared = 16.min(self.weights.n_rows.div_ceil(4 * pool.threads()));
-        let rows = (UNIT_PRODUCTS / (n_cols * n_tokens)).min(UNIT_BYTES / row_bytes).max(shared).max(1);
+        let row_bytes = (self.weights.bytes.len() / n_rows).max(1);
+        // With many tokens a unit is long even if it has few rows. Some are wanted all the same, unless threads would
+        // go without work: activations are used by all rows of a unit when they have been loaded.
+        let shared = 16.min(n_rows.div_ceil(4 * pool.threads()));
+        let rows = (unit_cost / self.row_cost()).min(UNIT_BYTES / row_bytes).max(shared);
         // Whole cache lines of output where that is no great change.
         let rows = if rows >= 16 { rows / 16 * 16 } else { rows };
-        Units { rows, count: self.weights.n_rows.div_ceil(rows) }
+        Units { rows, count: n_rows.div_ceil(rows) }
     }
 
     fn rows(&self, out: *mut f32, start: usize, end: usize) -> Rows<'a> {

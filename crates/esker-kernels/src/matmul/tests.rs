@@ -169,6 +169,15 @@ fn keep_scales(ty: GgmlType, block: &mut [u8], random: &[u8]) {
     block[range.clone()].copy_from_slice(&random[range]);
 }
 
+/// Rows longer than what kernels keep aside for the scales of a row.
+#[test]
+fn long_rows() {
+    for ty in types() {
+        let block = ty.block_elems().max(act_format(ty).block_elems());
+        check(&Case::new(5, ty, 2, 17_152_usize.div_ceil(block.max(8)), 3, false));
+    }
+}
+
 #[test]
 fn threads_and_jobs_do_not_change_bits() {
     for ty in [GgmlType::Q8_0, GgmlType::Q4_K, GgmlType::F16, GgmlType::TQ2_0] {

@@ -3,7 +3,7 @@
 //! As in `blocks32`, the float scales of a row are converted and multiplied in a pass of their own.
 
 use super::super::Rows;
-use super::super::kinds::Kind256;
+use super::super::kinds::{Codes, Kind256};
 use super::super::simd::Simd;
 use crate::act::{Line, Row256};
 use crate::lanes::hsum16;
@@ -57,12 +57,13 @@ fn row<S: Simd, K: Kind256, const N: usize>(
         for (b, block) in blocks.iter().enumerate() {
             let at = segment * SEGMENT + b;
             let x_codes = x.map(|x| &x.codes.as_chunks::<4>().0[at]);
+            let prepared = K::prepare(s, block);
             let scales = s.scales(K::scales(block));
             let mut sums = [s.zero_ints(); N];
-            group::<S, K, N, 0>(s, block, scales, &x_codes, &mut sums);
-            group::<S, K, N, 1>(s, block, scales, &x_codes, &mut sums);
-            group::<S, K, N, 2>(s, block, scales, &x_codes, &mut sums);
-            group::<S, K, N, 3>(s, block, scales, &x_codes, &mut sums);
+            group::<S, K, N, 0>(s, block, &prepared, scales, &x_codes, &mut sums);
+            group::<S, K, N, 1>(s, block, &prepared, scales, &x_codes, &mut sums);
+            group::<S, K, N, 2>(s, block, &prepared, scales, &x_codes, &mut sums);
+            group::<S, K, N, 3>(s, block, &prepared, scales, &x_codes, &mut sums);
             for i in 0..N {
                 acc[i] = s.fma(s.splat(scratch.products[i][b]), s.floats(sums[i]), acc[i]);
             }
@@ -126,23 +127,27 @@ fn multiply_scales<S: Simd, K: Kind256, const N: usize>(
 fn group<S: Simd, K: Kind256, const N: usize, const G: usize>(
     s: S,
     block: &K::Block,
+    prepared: &K::Prepared,
     scales: S::Scales,
     x: &[&[Line<i8, 64>; 4]; N],
     sums: &mut [S::Ints; N],
 ) {
-    let w = K::codes::<S, G>(s, block);
+    let w = K::codes::<S, G>(s, block, prepared);
     let scales = match K::GROUP {
         16 => s.spread16::<G>(scales),
         _ => s.spread32::<G>(scales),
     };
-    if K::SIGNED {
-        let w = s.product_weights(w);
-        for i in 0..N {
-            sums[i] = s.add_scaled(sums[i], s.products_signed(w, &x[i][G]), scales);
+    let signed = match K::CODES {
+        Codes::Unsigned => {
+            for i in 0..N {
+                sums[i] = s.add_scaled(sums[i], s.products_unsigned(w, &x[i][G]), scales);
+            }
+            return;
         }
-    } else {
-        for i in 0..N {
-            sums[i] = s.add_scaled(sums[i], s.products_unsigned(w, &x[i][G]), scales);
-        }
+        Codes::Signed => s.product_weights(w),
+        Codes::Magnitudes => s.product_weights_of(w, K::signs::<G>(block)),
+    };
+    for i in 0..N {
+        sums[i] = s.add_scaled(sums[i], s.products_signed(signed, &x[i][G]), scales);
     }
 }

@@ -1,9 +1,9 @@
 //! The IQ types with 256 weights a block.
 
 use super::super::simd::Simd;
-use super::{Kind256, half_bits, minus_32, spread_nibbles};
+use super::{Codes, Kind256, half_bits, minus_32, spread_nibbles};
 use esker_quant::blocks::codebooks::{
-    IQ2S_GRID, IQ2XS_GRID, IQ2XXS_GRID, IQ3S_GRID, IQ3XXS_GRID, KSIGNS, KVALUES_IQ4NL,
+    IQ2S_GRID, IQ2XS_GRID, IQ2XXS_GRID, IQ3S_GRID, IQ3XXS_GRID, KVALUES_IQ4NL,
 };
 use esker_quant::blocks::{BlockIQ2S, BlockIQ2XS, BlockIQ2XXS, BlockIQ3S, BlockIQ3XXS, BlockIQ4XS};
 
@@ -13,6 +13,12 @@ pub(in crate::matmul) struct Iq2S;
 pub(in crate::matmul) struct Iq3Xxs;
 pub(in crate::matmul) struct Iq3S;
 pub(in crate::matmul) struct Iq4Xs;
+
+/// `N` neighbours of an array that has a multiple of `N`.
+#[inline(always)]
+fn part<T: Copy, const N: usize>(all: &[T], index: usize) -> [T; N] {
+    all.as_chunks::<N>().0[index]
+}
 
 /// `2 s + 1` for each nibble.
 #[inline(always)]
@@ -27,11 +33,22 @@ fn odd_scales(bytes: &[u8; 8]) -> [u64; 2] {
     [odd(spread_nibbles(v as u32)), odd(spread_nibbles((v >> 32) as u32))]
 }
 
-/// The sign bits of 32 weights from four indices of 7 bits.
+/// The sign bits of 64 weights from twice four indices of 7 bits into `KSIGNS`, lowest first: the index itself, and
+/// its parity as the eighth bit.
 #[inline(always)]
-fn signs_of_32(packed: u32) -> u64 {
-    let sign = |i: u32| u64::from(KSIGNS[(packed >> (7 * i)) as usize & 127]);
-    sign(0) | sign(1) << 8 | sign(2) << 16 | sign(3) << 24
+fn signs_of_64(a: u32, b: u32) -> u64 {
+    let v = u64::from(a) | u64::from(b) << 32;
+    let field = |shift: u32, mask: u64| (v << shift) & (mask | mask << 32);
+    with_parity(field(0, 0x7f) | field(1, 0x7f00) | field(2, 0x7f_0000) | field(3, 0x7f00_0000))
+}
+
+/// Bit 7 of each byte set to the parity of the others: the table `KSIGNS`.
+#[inline(always)]
+fn with_parity(low: u64) -> u64 {
+    let parity = low ^ low >> 4;
+    let parity = parity ^ parity >> 2;
+    let parity = (parity ^ parity >> 1) & 0x0101_0101_0101_0101;
+    low | parity << 7
 }
 
 /// The scale of 8 groups from the top nibble of each word, as odd numbers.
@@ -46,26 +63,23 @@ fn top_nibbles(word: impl Fn(usize) -> u32) -> u64 {
 
 impl Kind256 for Iq2Xxs {
     type Block = BlockIQ2XXS;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Magnitudes;
     const GROUP: usize = 32;
     const FACTOR: f32 = 0.125;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XXS) -> S::Bytes {
-        let (a, b) = (&block.groups[2 * G], &block.groups[2 * G + 1]);
-        let grid = |i: u8| IQ2XXS_GRID[usize::from(i)];
-        let magnitudes = s.gather_u64s([
-            grid(a.grid[0]),
-            grid(a.grid[1]),
-            grid(a.grid[2]),
-            grid(a.grid[3]),
-            grid(b.grid[0]),
-            grid(b.grid[1]),
-            grid(b.grid[2]),
-            grid(b.grid[3]),
-        ]);
-        let signs = signs_of_32(a.signs_scale.get()) | signs_of_32(b.signs_scale.get()) << 32;
-        s.negate_where(magnitudes, signs)
+    fn prepare<S: Simd>(_: S, _: &BlockIQ2XXS) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XXS, (): &()) -> S::Bytes {
+        let [a, b] = [2 * G, 2 * G + 1].map(|g| u64::from(u32::from_le_bytes(block.groups[g].grid)));
+        s.look_up_u64s(&IQ2XXS_GRID, (a | b << 32).to_le_bytes().map(u16::from))
+    }
+
+    #[inline(always)]
+    fn signs<const G: usize>(block: &BlockIQ2XXS) -> u64 {
+        signs_of_64(block.groups[2 * G].signs_scale.get(), block.groups[2 * G + 1].signs_scale.get())
     }
 
     #[inline(always)]
@@ -81,19 +95,22 @@ impl Kind256 for Iq2Xxs {
 
 impl Kind256 for Iq2Xs {
     type Block = BlockIQ2XS;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Magnitudes;
     const GROUP: usize = 16;
     const FACTOR: f32 = 0.125;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XS) -> S::Bytes {
-        let (mut magnitudes, mut signs) = ([0; 8], 0);
-        for (i, magnitudes) in magnitudes.iter_mut().enumerate() {
-            let entry = usize::from(block.qs[8 * G + i].get());
-            *magnitudes = IQ2XS_GRID[entry & 511];
-            signs |= u64::from(KSIGNS[entry >> 9]) << (8 * i);
-        }
-        s.negate_where(s.gather_u64s(magnitudes), signs)
+    fn prepare<S: Simd>(_: S, _: &BlockIQ2XS) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XS, (): &()) -> S::Bytes {
+        s.look_up_u64s(&IQ2XS_GRID, part::<_, 8>(&block.qs, G).map(|entry| entry.get() & 511))
+    }
+
+    #[inline(always)]
+    fn signs<const G: usize>(block: &BlockIQ2XS) -> u64 {
+        with_parity(u64::from_le_bytes(part::<_, 8>(&block.qs, G).map(|entry| (entry.get() >> 9) as u8)))
     }
 
     #[inline(always)]
@@ -109,18 +126,24 @@ impl Kind256 for Iq2Xs {
 
 impl Kind256 for Iq2S {
     type Block = BlockIQ2S;
-    const SIGNED: bool = true;
+    type Prepared = [u16; 32];
+    const CODES: Codes = Codes::Magnitudes;
     const GROUP: usize = 16;
     const FACTOR: f32 = 0.125;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2S) -> S::Bytes {
-        let mut magnitudes = [0; 8];
-        for (i, magnitudes) in magnitudes.iter_mut().enumerate() {
-            let high = usize::from(block.qh[2 * G + i / 4] >> (i % 4 * 2) & 3);
-            *magnitudes = IQ2S_GRID[high << 8 | usize::from(block.qs[8 * G + i])];
-        }
-        s.negate_where(s.gather_u64s(magnitudes), u64::from_le_bytes(block.signs.as_chunks().0[G]))
+    fn prepare<S: Simd>(s: S, block: &BlockIQ2S) -> [u16; 32] {
+        s.indices_10(&block.qs, &block.qh)
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, _: &BlockIQ2S, indices: &[u16; 32]) -> S::Bytes {
+        s.look_up_u64s(&IQ2S_GRID, part(indices, G))
+    }
+
+    #[inline(always)]
+    fn signs<const G: usize>(block: &BlockIQ2S) -> u64 {
+        u64::from_le_bytes(part(&block.signs, G))
     }
 
     #[inline(always)]
@@ -136,19 +159,22 @@ impl Kind256 for Iq2S {
 
 impl Kind256 for Iq3Xxs {
     type Block = BlockIQ3XXS;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Magnitudes;
     const GROUP: usize = 32;
     const FACTOR: f32 = 0.25;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ3XXS) -> S::Bytes {
-        let mut magnitudes = [0; 8];
-        for (i, magnitudes) in magnitudes.iter_mut().enumerate() {
-            let [a, b] = [0, 1].map(|j| IQ3XXS_GRID[usize::from(block.qs[16 * G + 2 * i + j])]);
-            *magnitudes = u64::from(a) | u64::from(b) << 32;
-        }
-        let [a, b] = [2 * G, 2 * G + 1].map(|g| signs_of_32(block.signs_scales[g].get()));
-        s.negate_where(s.gather_u64s(magnitudes), a | b << 32)
+    fn prepare<S: Simd>(_: S, _: &BlockIQ3XXS) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ3XXS, (): &()) -> S::Bytes {
+        s.look_up_u32s(&IQ3XXS_GRID, part::<_, 16>(&block.qs, G).map(u16::from))
+    }
+
+    #[inline(always)]
+    fn signs<const G: usize>(block: &BlockIQ3XXS) -> u64 {
+        signs_of_64(block.signs_scales[2 * G].get(), block.signs_scales[2 * G + 1].get())
     }
 
     #[inline(always)]
@@ -164,21 +190,23 @@ impl Kind256 for Iq3Xxs {
 
 impl Kind256 for Iq3S {
     type Block = BlockIQ3S;
-    const SIGNED: bool = true;
+    type Prepared = [u16; 64];
+    const CODES: Codes = Codes::Magnitudes;
     const GROUP: usize = 32;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ3S) -> S::Bytes {
-        let mut magnitudes = [0; 8];
-        for (i, magnitudes) in magnitudes.iter_mut().enumerate() {
-            let [a, b] = [0, 1].map(|j| {
-                let entry = 2 * i + j;
-                let high = usize::from(block.qh[2 * G + entry / 8] >> (entry % 8) & 1);
-                IQ3S_GRID[high << 8 | usize::from(block.qs[16 * G + entry])]
-            });
-            *magnitudes = u64::from(a) | u64::from(b) << 32;
-        }
-        s.negate_where(s.gather_u64s(magnitudes), u64::from_le_bytes(block.signs.as_chunks().0[G]))
+    fn prepare<S: Simd>(s: S, block: &BlockIQ3S) -> [u16; 64] {
+        s.indices_9(&block.qs, u64::from_le_bytes(block.qh))
+    }
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, _: &BlockIQ3S, indices: &[u16; 64]) -> S::Bytes {
+        s.look_up_u32s(&IQ3S_GRID, part(indices, G))
+    }
+
+    #[inline(always)]
+    fn signs<const G: usize>(block: &BlockIQ3S) -> u64 {
+        u64::from_le_bytes(part(&block.signs, G))
     }
 
     #[inline(always)]
@@ -194,11 +222,15 @@ impl Kind256 for Iq3S {
 
 impl Kind256 for Iq4Xs {
     type Block = BlockIQ4XS;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Signed;
     const GROUP: usize = 32;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ4XS) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockIQ4XS) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ4XS, (): &()) -> S::Bytes {
         let (parts, _) = block.qs.as_chunks::<16>();
         let codes = s.shift_right::<0, 4, 0, 4>(s.load16_twice(&parts[2 * G], &parts[2 * G + 1]), 15);
         s.look_up(&KVALUES_IQ4NL, codes)

@@ -1,7 +1,7 @@
 //! The K types.
 
 use super::super::simd::Simd;
-use super::{Kind256, half_bits, minus_32};
+use super::{Codes, Kind256, half_bits, minus_32};
 use esker_quant::blocks::{BlockQ2K, BlockQ3K, BlockQ4K, BlockQ5K, BlockQ6K};
 
 pub(in crate::matmul) struct Q2K;
@@ -50,12 +50,16 @@ fn scales_and_mins(packed: &[u8; 12]) -> (u64, u64) {
 
 impl Kind256 for Q2K {
     type Block = BlockQ2K;
-    const SIGNED: bool = false;
+    type Prepared = ();
+    const CODES: Codes = Codes::Unsigned;
     const GROUP: usize = 16;
     const MIN: bool = true;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ2K) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockQ2K) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ2K, (): &()) -> S::Bytes {
         two_bits::<S, G>(s, &block.qs)
     }
 
@@ -82,11 +86,15 @@ impl Kind256 for Q2K {
 
 impl Kind256 for Q3K {
     type Block = BlockQ3K;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Signed;
     const GROUP: usize = 16;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ3K) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockQ3K) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ3K, (): &()) -> S::Bytes {
         // Minus 4, unless the third bit adds them back.
         let low = s.add_to_all(two_bits::<S, G>(s, &block.qs), -4);
         let high = s.load32_twice(&block.hmask);
@@ -115,12 +123,16 @@ impl Kind256 for Q3K {
 
 impl Kind256 for Q4K {
     type Block = BlockQ4K;
-    const SIGNED: bool = false;
+    type Prepared = ();
+    const CODES: Codes = Codes::Unsigned;
     const GROUP: usize = 32;
     const MIN: bool = true;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ4K) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockQ4K) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ4K, (): &()) -> S::Bytes {
         four_bits::<S, G>(s, &block.qs)
     }
 
@@ -147,12 +159,16 @@ impl Kind256 for Q4K {
 
 impl Kind256 for Q5K {
     type Block = BlockQ5K;
-    const SIGNED: bool = false;
+    type Prepared = ();
+    const CODES: Codes = Codes::Unsigned;
     const GROUP: usize = 32;
     const MIN: bool = true;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ5K) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockQ5K) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ5K, (): &()) -> S::Bytes {
         let low = four_bits::<S, G>(s, &block.qs);
         let high = s.load32_twice(&block.qh);
         match G {
@@ -186,11 +202,15 @@ impl Kind256 for Q5K {
 
 impl Kind256 for Q6K {
     type Block = BlockQ6K;
-    const SIGNED: bool = true;
+    type Prepared = ();
+    const CODES: Codes = Codes::Signed;
     const GROUP: usize = 16;
 
     #[inline(always)]
-    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ6K) -> S::Bytes {
+    fn prepare<S: Simd>(_: S, _: &BlockQ6K) {}
+
+    #[inline(always)]
+    fn codes<S: Simd, const G: usize>(s: S, block: &BlockQ6K, (): &()) -> S::Bytes {
         let low = s.load64(part(&block.ql, G / 2));
         let high = s.load32_twice(part(&block.qh, G / 2));
         let codes = if G.is_multiple_of(2) {

@@ -51,12 +51,24 @@ pub(super) trait Kind32 {
     }
 }
 
+/// How [`Kind256::codes`] are to be understood.
+#[derive(Clone, Copy)]
+pub(super) enum Codes {
+    /// 0 to 127.
+    Unsigned,
+    /// -127 to 127.
+    Signed,
+    /// 0 to 127, with the signs in [`Kind256::signs`].
+    Magnitudes,
+}
+
 /// A type whose activations are Q8x256: `d · scale · code - dmin · min`.
 pub(super) trait Kind256 {
     /// Its block.
     type Block: Pod;
-    /// Codes are -127 to 127 if set, 0 to 127 if not.
-    const SIGNED: bool;
+    /// What is found out once for a block, for its four groups: indices into a table, or nothing.
+    type Prepared;
+    const CODES: Codes;
     /// Weights per integer scale (and minimum), 16 or 32.
     const GROUP: usize;
     /// Weights have minima.
@@ -64,8 +76,16 @@ pub(super) trait Kind256 {
     /// What `d` is multiplied by: a power of two.
     const FACTOR: f32 = 1.0;
 
+    /// See [`Kind256::Prepared`].
+    fn prepare<S: Simd>(s: S, block: &Self::Block) -> Self::Prepared;
+
     /// The integer codes of weights `64 G` to `64 G + 63`.
-    fn codes<S: Simd, const G: usize>(s: S, block: &Self::Block) -> S::Bytes;
+    fn codes<S: Simd, const G: usize>(s: S, block: &Self::Block, prepared: &Self::Prepared) -> S::Bytes;
+
+    /// Their signs, one bit each, set for minus; only if [`Codes::Magnitudes`].
+    fn signs<const G: usize>(_: &Self::Block) -> u64 {
+        unreachable!("has signed or unsigned codes")
+    }
 
     /// The scale of the scales, in half precision.
     fn d(block: &Self::Block) -> u16;

@@ -4,7 +4,7 @@
 //! here: the weight's sign is moved to the activation, so a pair is at most `2 · 128 · 127`. `vpmaddwd` multiplies by
 //! the scale (or one) and adds pairs again.
 
-use super::Simd;
+use super::{Simd, each_u32, each_u64};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
@@ -38,6 +38,17 @@ macro_rules! both {
         let high = { $(let $name = $value[1];)+ cpu! { $body } };
         [low, high]
     }};
+}
+
+/// For a byte shuffle: words `4 i` to `4 i + 3` get byte `first + i` and a zero.
+const fn bytes_of_fours(first: usize) -> [u8; 32] {
+    let mut out = [0x80; 32];
+    let mut word = 0;
+    while word < 16 {
+        out[2 * word] = (first + word / 4) as u8;
+        word += 1;
+    }
+    out
 }
 
 /// For a byte shuffle of 16-bit scales: element `a` in the lower 128 bits, `b` in the upper.
@@ -171,9 +182,52 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn gather_u64s(self, v: [u64; 8]) -> Two {
-        let [a, b, c, d, e, f, g, h] = v.map(|v| v as i64);
-        cpu! { [_mm256_setr_epi64x(a, b, c, d), _mm256_setr_epi64x(e, f, g, h)] }
+    fn indices_10(self, low: &[u8; 32], high: &[u8; 8]) -> [u16; 32] {
+        let mut out = [0; 32];
+        let bytes =
+            [constant(self, const { bytes_of_fours(0) }), constant(self, const { bytes_of_fours(4) })];
+        let high = i64::from_le_bytes(*high);
+        let parts = out.as_chunks_mut::<16>().0.iter_mut().zip(low.as_chunks::<16>().0);
+        for ((out, low), byte) in parts.zip(bytes) {
+            cpu! {
+                let low = _mm256_cvtepu8_epi16(_mm_loadu_si128(low.as_ptr().cast()));
+                // The byte to the low half of its four words, then up until its two bits are bits 8 and 9.
+                let high = _mm256_shuffle_epi8(_mm256_set1_epi64x(high), byte);
+                let high = _mm256_mullo_epi16(high, _mm256_set1_epi64x(0x0004_0010_0040_0100));
+                let index = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi16(0x0300)));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), index);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn indices_9(self, low: &[u8; 64], high: u64) -> [u16; 64] {
+        let mut out = [0; 64];
+        for (i, (out, low)) in out.as_chunks_mut::<16>().0.iter_mut().zip(low.as_chunks::<16>().0).enumerate()
+        {
+            cpu! {
+                let low = _mm256_cvtepu8_epi16(_mm_loadu_si128(low.as_ptr().cast()));
+                let bits = _mm256_set1_epi16((high >> (16 * i)) as i16);
+                let bit = _mm256_setr_epi16(
+                    1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768,
+                );
+                let set = _mm256_cmpeq_epi16(_mm256_and_si256(bits, bit), bit);
+                let index = _mm256_or_si256(low, _mm256_and_si256(set, _mm256_set1_epi16(256)));
+                _mm256_storeu_si256(out.as_mut_ptr().cast(), index);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn look_up_u64s<const SIZE: usize>(self, table: &[u64; SIZE], indices: [u16; 8]) -> Two {
+        self.load64(&bytemuck::cast(each_u64(table, indices)))
+    }
+
+    #[inline(always)]
+    fn look_up_u32s<const SIZE: usize>(self, table: &[u32; SIZE], indices: [u16; 16]) -> Two {
+        self.load64(&bytemuck::cast(each_u32(table, indices)))
     }
 
     #[inline(always)]
@@ -229,11 +283,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn negate_where(self, v: Two, bits: u64) -> Two {
-        both!(v = v, m = self.mask(bits) => _mm256_sub_epi8(_mm256_xor_si256(v, m), m))
-    }
-
-    #[inline(always)]
     fn look_up(self, table: &[i8; 16], v: Two) -> Two {
         let table = cpu! { _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())) };
         both!(v = v => _mm256_shuffle_epi8(table, v))
@@ -264,6 +313,12 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn product_weights(self, w: Two) -> (Two, Two) {
         self.dot_weights(w)
+    }
+
+    #[inline(always)]
+    fn product_weights_of(self, magnitudes: Two, negative: u64) -> (Two, Two) {
+        // Any number with the sign will do.
+        (magnitudes, both!(m = self.mask(negative) => _mm256_or_si256(m, _mm256_set1_epi8(1))))
     }
 
     #[inline(always)]

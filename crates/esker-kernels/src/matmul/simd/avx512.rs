@@ -34,6 +34,17 @@ const fn count(n: i32) -> i64 {
     n as i64 * 0x0001_0001_0001_0001
 }
 
+/// For a byte shuffle: words `4 i` to `4 i + 3` get byte `i` and a zero. (A shuffle stays within 16 bytes.)
+const fn bytes_of_fours() -> [u8; 64] {
+    let mut out = [0x80; 64];
+    let mut word = 0;
+    while word < 32 {
+        out[2 * word] = (word / 4) as u8;
+        word += 1;
+    }
+    out
+}
+
 /// Element indices: `first + i / run`.
 const fn runs<const N: usize>(first: usize, run: usize) -> [u16; N] {
     let mut out = [0; N];
@@ -141,9 +152,55 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn gather_u64s(self, v: [u64; 8]) -> __m512i {
-        let [a, b, c, d, e, f, g, h] = v.map(|v| v as i64);
-        cpu! { _mm512_setr_epi64(a, b, c, d, e, f, g, h) }
+    fn indices_10(self, low: &[u8; 32], high: &[u8; 8]) -> [u16; 32] {
+        let mut out = [0; 32];
+        // The byte to the low half of its four words, then up until its two bits are bits 8 and 9.
+        let byte = constant(self, const { bytes_of_fours() });
+        cpu! {
+            let low = _mm512_cvtepu8_epi16(_mm256_loadu_si256(low.as_ptr().cast()));
+            let high = _mm512_shuffle_epi8(_mm512_set1_epi64(i64::from_le_bytes(*high)), byte);
+            let high = _mm512_sllv_epi16(high, _mm512_set1_epi64(0x0002_0004_0006_0008));
+            let index = _mm512_or_si512(low, _mm512_and_si512(high, _mm512_set1_epi16(0x0300)));
+            _mm512_storeu_si512(out.as_mut_ptr().cast(), index);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn indices_9(self, low: &[u8; 64], high: u64) -> [u16; 64] {
+        let mut out = [0; 64];
+        let bits = [high as u32, (high >> 32) as u32];
+        for ((out, low), bits) in
+            out.as_chunks_mut::<32>().0.iter_mut().zip(low.as_chunks::<32>().0).zip(bits)
+        {
+            cpu! {
+                let low = _mm512_cvtepu8_epi16(_mm256_loadu_si256(low.as_ptr().cast()));
+                let index = _mm512_mask_add_epi16(low, bits, low, _mm512_set1_epi16(256));
+                _mm512_storeu_si512(out.as_mut_ptr().cast(), index);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn look_up_u64s<const SIZE: usize>(self, table: &[u64; SIZE], indices: [u16; 8]) -> __m512i {
+        const { assert!(SIZE.is_power_of_two()) };
+        cpu! {
+            let indices = _mm_and_si128(_mm_loadu_si128(indices.as_ptr().cast()), _mm_set1_epi16(SIZE as i16 - 1));
+            // The indices are inside the table.
+            _mm512_i32gather_epi64::<8>(_mm256_cvtepu16_epi32(indices), table.as_ptr().cast())
+        }
+    }
+
+    #[inline(always)]
+    fn look_up_u32s<const SIZE: usize>(self, table: &[u32; SIZE], indices: [u16; 16]) -> __m512i {
+        const { assert!(SIZE.is_power_of_two()) };
+        cpu! {
+            let indices = _mm256_loadu_si256(indices.as_ptr().cast());
+            let indices = _mm256_and_si256(indices, _mm256_set1_epi16(SIZE as i16 - 1));
+            // The indices are inside the table.
+            _mm512_i32gather_epi32::<4>(_mm512_cvtepu16_epi32(indices), table.as_ptr().cast())
+        }
     }
 
     #[inline(always)]
@@ -197,11 +254,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn negate_where(self, v: __m512i, bits: u64) -> __m512i {
-        cpu! { _mm512_mask_sub_epi8(v, bits, _mm512_setzero_si512(), v) }
-    }
-
-    #[inline(always)]
     fn look_up(self, table: &[i8; 16], v: __m512i) -> __m512i {
         cpu! { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast())), v) }
     }
@@ -229,6 +281,11 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn product_weights(self, w: __m512i) -> (__m512i, __mmask64) {
         cpu! { (_mm512_abs_epi8(w), _mm512_movepi8_mask(w)) }
+    }
+
+    #[inline(always)]
+    fn product_weights_of(self, magnitudes: __m512i, negative: u64) -> (__m512i, __mmask64) {
+        (magnitudes, negative)
     }
 
     #[inline(always)]

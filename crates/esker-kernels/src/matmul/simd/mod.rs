@@ -18,6 +18,25 @@ pub(super) mod neon;
 
 use crate::act::Line;
 
+/// The entries one by one, for [`Simd::look_up_u64s`].
+#[inline(always)]
+fn each_u64<const SIZE: usize>(table: &[u64; SIZE], indices: [u16; 8]) -> [u64; 8] {
+    const { assert!(SIZE.is_power_of_two()) };
+    indices.map(|i| table[usize::from(i) & (SIZE - 1)])
+}
+
+/// The entries one by one, two to a number, for [`Simd::look_up_u32s`].
+#[inline(always)]
+fn each_u32<const SIZE: usize>(table: &[u32; SIZE], indices: [u16; 16]) -> [u64; 8] {
+    const { assert!(SIZE.is_power_of_two()) };
+    let mut out = [0; 8];
+    for (out, &[a, b]) in out.iter_mut().zip(indices.as_chunks().0) {
+        let [a, b] = [a, b].map(|i| u64::from(table[usize::from(i) & (SIZE - 1)]));
+        *out = a | b << 32;
+    }
+    out
+}
+
 pub(super) trait Simd: Copy {
     /// Vectors of 16 numbers that the registers hold.
     const VECTORS: usize;
@@ -55,8 +74,14 @@ pub(super) trait Simd: Copy {
     fn nibbles_by_8(self, bytes: &[u8; 32]) -> Self::Bytes;
     /// Each byte to four: its bits 0 and 1, 2 and 3, 4 and 5, 6 and 7.
     fn expand_2_bits(self, bytes: &[u8; 16]) -> Self::Bytes;
-    /// 8 bytes each, first in the lowest byte.
-    fn gather_u64s(self, values: [u64; 8]) -> Self::Bytes;
+    /// Entry `i`: byte `i` of `low`, and bits `2 (i % 4)` and up of byte `i / 4` of `high` on top.
+    fn indices_10(self, low: &[u8; 32], high: &[u8; 8]) -> [u16; 32];
+    /// Entry `i`: byte `i` of `low`, and bit `i` of `high` on top.
+    fn indices_9(self, low: &[u8; 64], high: u64) -> [u16; 64];
+    /// 8 bytes each: entry `indices[i] % SIZE`; `SIZE` is a power of two.
+    fn look_up_u64s<const SIZE: usize>(self, table: &[u64; SIZE], indices: [u16; 8]) -> Self::Bytes;
+    /// 4 bytes each: entry `indices[i] % SIZE`; `SIZE` is a power of two.
+    fn look_up_u32s<const SIZE: usize>(self, table: &[u32; SIZE], indices: [u16; 16]) -> Self::Bytes;
 
     /// Quarter `i` shifted right by `Qi` (0 to 7), then `& mask`; `mask` must clear what crosses from byte to byte.
     fn shift_right<const Q0: i32, const Q1: i32, const Q2: i32, const Q3: i32>(
@@ -84,8 +109,6 @@ pub(super) trait Simd: Copy {
         q: Self::Bytes,
         value: i8,
     ) -> Self::Bytes;
-    /// Negates the bytes whose bit is set.
-    fn negate_where(self, v: Self::Bytes, bits: u64) -> Self::Bytes;
     /// `table[v]`, each byte of `v` below 16.
     fn look_up(self, table: &[i8; 16], v: Self::Bytes) -> Self::Bytes;
 
@@ -100,6 +123,8 @@ pub(super) trait Simd: Copy {
     fn products_unsigned(self, w: Self::Bytes, x: &Line<i8, 64>) -> Self::Products;
     /// Prepares `w`, -127 to 127.
     fn product_weights(self, w: Self::Bytes) -> Self::ProductWeights;
+    /// Prepares weights of these magnitudes, 0 to 127, negative where the bit is set.
+    fn product_weights_of(self, magnitudes: Self::Bytes, negative: u64) -> Self::ProductWeights;
     /// Products of `w` and `x`.
     fn products_signed(self, w: Self::ProductWeights, x: &Line<i8, 64>) -> Self::Products;
     /// Sixteen scales of 8 bits (`i8`), first in the lowest byte.

@@ -6,7 +6,7 @@
 // Which intrinsics are safe depends on whether the target has them in its baseline.
 #![allow(unused_unsafe)]
 
-use super::Simd;
+use super::{Simd, each_u32, each_u64};
 use crate::act::Line;
 use std::arch::aarch64::*;
 
@@ -166,9 +166,45 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn gather_u64s(self, v: [u64; 8]) -> Four {
-        let (pairs, _) = v.as_chunks::<2>();
-        each!(pair = pairs => vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(pair[0]), vcreate_u64(pair[1]))))
+    fn indices_10(self, low: &[u8; 32], high: &[u8; 8]) -> [u16; 32] {
+        const SHIFT: [i16; 8] = [8, 6, 4, 2, 8, 6, 4, 2];
+        let mut out = [0; 32];
+        let parts = out.as_chunks_mut::<8>().0.iter_mut().zip(low.as_chunks::<8>().0);
+        for ((out, low), high) in parts.zip(high.as_chunks::<2>().0) {
+            cpu! {
+                // The byte to its four words, then up until its two bits are bits 8 and 9.
+                let [a, b] = [vdup_n_u16(u16::from(high[0])), vdup_n_u16(u16::from(high[1]))];
+                let high = vshlq_u16(vcombine_u16(a, b), vld1q_s16(SHIFT.as_ptr()));
+                let index = vorrq_u16(vmovl_u8(vld1_u8(low.as_ptr())), vandq_u16(high, vdupq_n_u16(0x0300)));
+                vst1q_u16(out.as_mut_ptr(), index);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn indices_9(self, low: &[u8; 64], high: u64) -> [u16; 64] {
+        const BIT: [u16; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+        let mut out = [0; 64];
+        let parts = out.as_chunks_mut::<8>().0.iter_mut().zip(low.as_chunks::<8>().0);
+        for ((out, low), high) in parts.zip(high.to_le_bytes()) {
+            cpu! {
+                let set = vtstq_u16(vdupq_n_u16(u16::from(high)), vld1q_u16(BIT.as_ptr()));
+                let index = vorrq_u16(vmovl_u8(vld1_u8(low.as_ptr())), vandq_u16(set, vdupq_n_u16(256)));
+                vst1q_u16(out.as_mut_ptr(), index);
+            }
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn look_up_u64s<const SIZE: usize>(self, table: &[u64; SIZE], indices: [u16; 8]) -> Four {
+        self.load64(&bytemuck::cast(each_u64(table, indices)))
+    }
+
+    #[inline(always)]
+    fn look_up_u32s<const SIZE: usize>(self, table: &[u32; SIZE], indices: [u16; 16]) -> Four {
+        self.load64(&bytemuck::cast(each_u32(table, indices)))
     }
 
     #[inline(always)]
@@ -216,11 +252,6 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn negate_where(self, v: Four, bits: u64) -> Four {
-        each!(v = v, m = self.mask(bits) => vsubq_u8(veorq_u8(v, m), m))
-    }
-
-    #[inline(always)]
     fn look_up(self, table: &[i8; 16], v: Four) -> Four {
         let table = cpu! { vreinterpretq_u8_s8(vld1q_s8(table.as_ptr())) };
         each!(v = v => vqtbl1q_u8(table, v))
@@ -249,6 +280,11 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     #[inline(always)]
     fn product_weights(self, w: Four) -> Four {
         w
+    }
+
+    #[inline(always)]
+    fn product_weights_of(self, magnitudes: Four, negative: u64) -> Four {
+        each!(v = magnitudes, m = self.mask(negative) => vsubq_u8(veorq_u8(v, m), m))
     }
 
     #[inline(always)]
