@@ -37,7 +37,7 @@ impl Guard {
         if !self.passes.is_multiple_of(PASSES) || self.floor == 0 {
             return Verdict::Fine;
         }
-        judge(memory::available().map(|a| a.machine_bytes), self.floor)
+        judge(memory::machine_available_bytes(), self.floor)
     }
 }
 
