@@ -162,7 +162,7 @@ impl IndexKeys {
             pending: Vec::with_capacity(ratio * dim),
             pooled: vec![0.0; blocks * dim],
             n_blocks: 0,
-            scores: Vec::new(),
+            scores: Vec::with_capacity(blocks),
             chosen: Vec::new(),
             selection: Selection::default(),
         }
