@@ -1,0 +1,147 @@
+//! What the numbers were measured on.
+
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The machine. What the system does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Machine {
+    /// The processor's name.
+    pub(crate) cpu: Option<String>,
+    /// Its instruction set extensions, as the kernel lists them.
+    pub(crate) cpu_flags: Option<String>,
+    /// Physical cores that this process may use.
+    pub(crate) cores: usize,
+    /// Logical ones.
+    pub(crate) logical_cores: usize,
+    /// Memory in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+    /// The kernel's release.
+    pub(crate) kernel: Option<String>,
+    /// `linux-x86_64` and the like.
+    pub(crate) platform: String,
+}
+
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Machine {
+        let text = |path: &str| std::fs::read_to_string(path).ok();
+        let cpuinfo = text("/proc/cpuinfo").unwrap_or_default();
+        Machine {
+            cpu: field(&cpuinfo, "model name"),
+            cpu_flags: field(&cpuinfo, "flags").or_else(|| field(&cpuinfo, "Features")),
+            cores: esker_engine::default_threads(),
+            logical_cores: std::thread::available_parallelism().map_or(1, usize::from),
+            memory_bytes: text("/proc/meminfo").and_then(|t| kilobytes(&field(&t, "MemTotal")?)),
+            kernel: text("/proc/sys/kernel/osrelease").map(|t| t.trim().to_owned()),
+            platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH),
+        }
+    }
+}
+
+/// The value of the first line `name : value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+fn kilobytes(text: &str) -> Option<u64> {
+    text.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Processor time that was spent, in ticks of the kernel's clock for such counts, 100 per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ProcessorTime {
+    at: Instant,
+    /// By everything on the machine, and by what runs it.
+    all: u64,
+    /// By one process.
+    own: u64,
+}
+
+impl ProcessorTime {
+    /// Up to now; `own` counts process `pid`. `None` where there is no `/proc`.
+    pub(crate) fn now(pid: u32) -> Option<ProcessorTime> {
+        let all = busy_ticks(&std::fs::read_to_string("/proc/stat").ok()?)?;
+        let own = process_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        Some(ProcessorTime { at: Instant::now(), all, own })
+    }
+
+    /// Cores that everything but the process kept busy since then, on average.
+    pub(crate) fn others_until(self, later: ProcessorTime) -> f64 {
+        let others = (later.all.saturating_sub(self.all)).saturating_sub(later.own.saturating_sub(self.own));
+        others as f64 / 100.0 / (later.at - self.at).as_secs_f64()
+    }
+}
+
+/// User, nice, system, irq, softirq and steal of the first line of `/proc/stat`: neither idle nor waiting (proc(5)).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    let ticks = fields.map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+    (ticks.len() >= 8).then(|| [0, 1, 2, 5, 6, 7].iter().map(|&i| ticks[i]).sum())
+}
+
+/// `utime` and `stime` of `/proc/PID/stat`, whose second field is a name in parentheses that may hold anything.
+fn process_ticks(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    user.checked_add(system)
+}
+
+/// Runnable processes over the last minute, as `uptime` tells it. More than one per core beside us makes times useless.
+pub(crate) fn load_average() -> Option<f64> {
+    std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
+}
+
+/// Seconds since 1970.
+pub(crate) fn unix_time() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
+}
+
+/// The checked-out commit, with `-dirty` after it if files differ from it.
+pub(crate) fn commit(workspace: &Path) -> Option<String> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(workspace)
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .output();
+    let output = output.ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_of_proc() {
+        let cpuinfo = "processor\t: 0\nmodel name\t: A Processor: fast\nflags\t\t: avx2 fma\n";
+        assert_eq!(field(cpuinfo, "model name").as_deref(), Some("A Processor: fast"));
+        assert_eq!(field(cpuinfo, "flags").as_deref(), Some("avx2 fma"));
+        assert_eq!(field(cpuinfo, "name"), None);
+        assert_eq!(kilobytes("16 kB"), Some(16384));
+        assert_eq!(kilobytes("16 MB"), None);
+    }
+
+    #[test]
+    fn what_others_take() {
+        assert_eq!(busy_ticks("cpu  1 2 4 1000 2000 8 16 32 0 0\ncpu0 1 1 1 1\n"), Some(63));
+        assert_eq!(busy_ticks("cpu  1 2 4\n"), None);
+        let stat = "42 (a) b) S 1 42 42 0 -1 4194560 100 0 0 0 70 5 0 0 20 0 1 0 1 1 1";
+        assert_eq!(process_ticks(stat), Some(75));
+        let at = Instant::now();
+        let before = ProcessorTime { at, all: 1000, own: 75 };
+        let after = ProcessorTime { at: at + std::time::Duration::from_secs(2), all: 1400, own: 275 };
+        assert_eq!(before.others_until(after), 1.0);
+    }
+
+    #[test]
+    fn this_machine_has_cores() {
+        let here = Machine::here();
+        assert!(here.cores >= 1 && here.cores <= here.logical_cores, "{here:?}");
+    }
+}
