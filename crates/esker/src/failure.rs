@@ -1,5 +1,6 @@
 //! What a command ends with when it cannot do its work: message, causes, place, hint, exit code.
 
+use crate::cli::memory_that_is_enough;
 use crate::output::units;
 use esker_engine::{EngineError, SamplingError, VocabularyError};
 use esker_gguf::OpenError;
@@ -72,6 +73,12 @@ impl Failure {
     pub fn cause(mut self, error: &dyn Error) -> Failure {
         self.add_cause(error);
         self.caused_by(error)
+    }
+
+    /// Adds a cause in words.
+    pub fn cause_text(mut self, text: String) -> Failure {
+        self.causes.push(text);
+        self
     }
 
     fn caused_by(mut self, error: &dyn Error) -> Failure {
@@ -172,14 +179,17 @@ impl Failure {
                 let option = name.split('.').next().unwrap_or(name).replace('_', "-");
                 Failure::usage(format_args!("`--{option}` is {value}, expected {expected}"))
             }
-            EngineError::Budget { budget, smallest_budget, .. } => {
-                // What the process itself takes is measured, and differs a little from run to run.
-                let enough = smallest_budget.saturating_add(2 << 20).div_ceil(1 << 20);
-                let budget = units::bytes(*budget);
+            EngineError::Budget { budget, smallest_budget, arena_min, lines } => {
+                let (budget, smallest) = (units::bytes(*budget), units::bytes(*smallest_budget));
+                let enough = memory_that_is_enough(*smallest_budget);
                 Failure::new(format_args!("a budget of {budget} is too small for this model"))
-                    .cause(error)
+                    .cause_text(format!(
+                        "the smallest that works with these options is {smallest}: {}, expert_arena at least {}",
+                        in_units(lines),
+                        units::bytes(*arena_min)
+                    ))
                     .hint(format!(
-                        "`--memory {enough}M` is enough; a shorter `--context` or `--chunk` needs less"
+                        "`--memory {enough}` is enough; a shorter `--context` or `--chunk` needs less"
                     ))
             }
             EngineError::BudgetUnavailable { budget, available } => {
@@ -189,6 +199,15 @@ impl Failure {
             }
             _ => Failure::of(error),
         }
+    }
+
+    /// The file system of `path` is too full for a result of `needed` bytes.
+    pub fn no_space(path: &Path, needed: u64, available: u64) -> Failure {
+        let (needed, available) = (units::bytes(needed), units::bytes(available));
+        Failure::new(format_args!(
+            "`{}` needs {needed}, and its file system has {available} left",
+            path.display()
+        ))
     }
 
     /// A file's vocabulary cannot be used.
@@ -208,6 +227,15 @@ impl From<&SamplingError> for Failure {
         };
         Failure::usage(format_args!("`--{option}` is {}, expected {}", error.value, error.expected))
     }
+}
+
+/// Lines of a plan, `name bytes, name bytes`, with units.
+fn in_units(lines: &str) -> String {
+    let line = |line: &str| match line.rsplit_once(' ').and_then(|(name, n)| Some((name, n.parse().ok()?))) {
+        Some((name, n)) => format!("{name} {}", units::bytes(n)),
+        None => line.to_owned(),
+    };
+    lines.split(", ").map(line).collect::<Vec<_>>().join(", ")
 }
 
 /// For a directory in place of a file: what it has to offer.
@@ -255,6 +283,11 @@ mod tests {
         };
         assert_eq!(Failure::of(&layered(["no such file", "disk"])).causes(), ["disk"]);
         assert_eq!(Failure::of(&layered(["network", "cable"])).causes(), ["network", "cable"]);
+    }
+
+    #[test]
+    fn lines_of_a_plan_have_units() {
+        assert_eq!(in_units("process 3145728, table_rows 0, odd"), "process 3.00 MiB, table_rows 0 B, odd");
     }
 
     #[test]

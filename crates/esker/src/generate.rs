@@ -50,7 +50,7 @@ pub fn generate(
         match event {
             Event::Prefill { done, .. } => {
                 if let Some(progress) = &progress {
-                    progress.set(done);
+                    progress.set(done as u64);
                 }
             }
             Event::Text { text: piece, .. } => {

@@ -8,11 +8,13 @@
 mod cli;
 mod commands;
 mod conversation;
+mod directories;
 mod failure;
 mod generate;
 mod interrupt;
 mod model;
 mod output;
+mod statistics;
 mod text_input;
 mod token_ids;
 

@@ -94,6 +94,7 @@ impl Loaded {
             loaded.engine.threads(),
             loaded.engine.context(),
         ));
+        console.detail(units::sentence(loaded.engine.memory_note()));
         if let Some(plan) = loaded.engine.plan() {
             let (total, budget) = (units::bytes(plan.total()), units::bytes(plan.budget));
             let share = 100.0 * plan.resident_share();

@@ -19,6 +19,9 @@ pub struct ChatArgs {
     /// Neither read nor write the history of input lines
     #[arg(long)]
     pub no_history: bool,
+    /// Show at the end what was counted, as `/stats` does at any time
+    #[arg(long)]
+    pub stats: bool,
     #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]

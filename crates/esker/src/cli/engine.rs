@@ -130,6 +130,20 @@ pub fn kv_type_name(kv_type: KvType) -> &'static str {
     }
 }
 
+/// A value of `--memory` that is enough where a budget of `smallest` bytes would just do: `31M`, `12.4G`.
+///
+/// Part of a plan is what the process itself takes: it is measured, and differs a little from run to run.
+pub fn memory_that_is_enough(smallest: u64) -> String {
+    let bytes = smallest.saturating_add(2 << 20);
+    match bytes.div_ceil(1 << 20) {
+        mib @ ..10_240 => format!("{mib}M"),
+        _ => {
+            let tenths = bytes.saturating_mul(10).div_ceil(1 << 30);
+            format!("{}.{}G", tenths / 10, tenths % 10)
+        }
+    }
+}
+
 /// Policies that need no knowledge of the future.
 fn policies() -> Vec<&'static str> {
     PolicyConfig::NAMES.into_iter().filter(|name| *name != PolicyConfig::Clairvoyant.name()).collect()
@@ -187,6 +201,17 @@ mod tests {
         check("4096", 4096);
         for wrong in ["", "G", "6X", "-1G", "0", "1e3G", "inf", "nan", "6 G 7", "9999999T", "1..5G", "6iG"] {
             assert_eq!(bytes(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_enough_is_more_than_the_smallest() {
+        assert_eq!(memory_that_is_enough(29 << 20), "31M");
+        assert_eq!(memory_that_is_enough(1), "3M");
+        assert_eq!(memory_that_is_enough((123 << 30) / 10), "12.4G");
+        for smallest in (0..1 << 36).step_by(123_456_789) {
+            let enough = bytes(&memory_that_is_enough(smallest)).expect("a size");
+            assert!((smallest + (2 << 20)..smallest + (128 << 20)).contains(&enough), "{smallest}: {enough}");
         }
     }
 

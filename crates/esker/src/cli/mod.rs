@@ -4,6 +4,8 @@ mod chat;
 mod engine;
 mod inspect;
 mod logits;
+mod plan;
+mod repack;
 mod run;
 mod sampling;
 mod shell;
@@ -11,9 +13,11 @@ mod template;
 mod tokens;
 
 pub use chat::ChatArgs;
-pub use engine::{EngineArgs, kv_type_name};
+pub use engine::{EngineArgs, kv_type_name, memory_that_is_enough};
 pub use inspect::InspectArgs;
 pub use logits::LogitsArgs;
+pub use plan::PlanArgs;
+pub use repack::RepackArgs;
 pub use run::RunArgs;
 pub use sampling::{GenerationArgs, SETTINGS, set_value, settings};
 pub use shell::{CompletionsArgs, ManArgs};
@@ -51,7 +55,7 @@ Model:
 Examples:
   esker run -p 'Once upon a time' -n 100
   esker chat model.gguf
-  esker inspect model.gguf
+  esker plan model.gguf --memory 6G
 
 Exit codes:
   0    success, also when the reader of a pipe has gone
@@ -62,6 +66,8 @@ Exit codes:
 Environment:
   ESKER_MODELS    directory of the demo model
   NO_COLOR        no colours, unless `--color always` is given
+  XDG_CACHE_HOME  where `esker plan` keeps the figures of disks
+                  [default: ~/.cache]
   XDG_STATE_HOME  where `esker chat` keeps the history of its input
                   [default: ~/.local/state]";
 
@@ -95,10 +101,12 @@ pub enum ColorWhen {
 pub enum Command {
     Run(Box<RunArgs>),
     Chat(Box<ChatArgs>),
+    Plan(Box<PlanArgs>),
     Inspect(InspectArgs),
     Tokenize(TokenizeArgs),
     Detokenize(DetokenizeArgs),
     Logits(LogitsArgs),
+    Repack(RepackArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -33,6 +33,9 @@ pub struct RunArgs {
     /// Print one JSON object at the end, and nothing else, on standard output
     #[arg(long)]
     pub json: bool,
+    /// Show at the end what was counted: lookups of experts, reads, waiting, memory; with `-v` by layer
+    #[arg(long)]
+    pub stats: bool,
     #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
@@ -60,7 +63,8 @@ JSON:
   sampling  the settings, with the seed
   stats     prompt_tokens, reused_tokens, generated_tokens, load_s, prefill_s,
             decode_s, prefill_tokens_per_s, decode_tokens_per_s, threads,
-            context
+            context; what `--stats` shows, and more, under names that stay:
+            `docs/stats.md` describes them
 
 Ctrl-C ends the text after the current token, with exit code 130; a second
 Ctrl-C ends the program at once.";

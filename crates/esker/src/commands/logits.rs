@@ -133,7 +133,7 @@ impl Pass<'_> {
                 npy.rows(rows.data()).map_err(&failed)?;
             }
             done += chunk.len();
-            progress.set(done);
+            progress.set(done as u64);
             if interrupt.requested() {
                 return Err(Failure::interrupted());
             }

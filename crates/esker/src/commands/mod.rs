@@ -6,6 +6,8 @@ mod detokenize;
 mod inspect;
 mod logits;
 mod man;
+mod plan;
+mod repack;
 mod run;
 mod tokenize;
 
@@ -20,10 +22,12 @@ pub fn dispatch(command: &Command, console: &Console) -> Result<ExitCode, Failur
     match command {
         Command::Run(args) => run::run(args, console),
         Command::Chat(args) => chat::chat(args, console),
+        Command::Plan(args) => plan::plan(args, console).map(done),
         Command::Inspect(args) => inspect::inspect(args, console).map(done),
         Command::Tokenize(args) => tokenize::tokenize(args, console).map(done),
         Command::Detokenize(args) => detokenize::detokenize(args, console).map(done),
         Command::Logits(args) => logits::logits(args, console).map(done),
+        Command::Repack(args) => repack::repack(args, console).map(done),
         Command::Completions(args) => completions::completions(args, console).map(done),
         Command::Man(args) => man::man(args, console).map(done),
     }

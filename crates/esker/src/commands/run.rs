@@ -6,6 +6,7 @@ use crate::failure::{Failure, INTERRUPTED};
 use crate::generate::{Answer, finish_text, generate, speed};
 use crate::model::Loaded;
 use crate::output::{Console, units};
+use crate::statistics::{Statistics, Work};
 use crate::text_input;
 use esker_engine::{EngineOptions, Finish, Sampling};
 use serde::Serialize;
@@ -32,14 +33,21 @@ pub fn run(args: &RunArgs, console: &Console) -> Result<ExitCode, Failure> {
     let answer = generate(console, &mut model, &mut session, &prompt, &options, |piece| {
         if args.json { Ok(()) } else { stdout.text(piece) }
     })?;
+    let mut work = Work::default();
+    work.add(&answer.generation.stats, session.tokens().len());
+    let statistics = Statistics::new(&model.engine, work);
+    let table = args.stats.then(|| statistics.table(console.is_verbose()));
     if args.json {
-        stdout.json(&Report::new(&model, &options.sampling, &answer))?;
+        stdout.json(&Report::new(&model, &options.sampling, &answer, statistics))?;
     } else {
         if !answer.text.ends_with('\n') {
             stdout.text("\n")?;
         }
         console.line(speed(&answer.generation.stats));
         console.detail(finish_text(answer.generation.finish));
+    }
+    if let Some(table) = table {
+        console.table(&table);
     }
     Ok(if answer.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
@@ -94,10 +102,17 @@ struct Stats {
     decode_tokens_per_s: f64,
     threads: usize,
     context: usize,
+    #[serde(flatten)]
+    statistics: Statistics,
 }
 
 impl<'a> Report<'a> {
-    fn new(model: &'a Loaded, sampling: &'a Sampling, answer: &'a Answer) -> Report<'a> {
+    fn new(
+        model: &'a Loaded,
+        sampling: &'a Sampling,
+        answer: &'a Answer,
+        statistics: Statistics,
+    ) -> Report<'a> {
         let stats = &answer.generation.stats;
         Report {
             text: &answer.text,
@@ -116,6 +131,7 @@ impl<'a> Report<'a> {
                 decode_tokens_per_s: stats.decode_tokens_per_s(),
                 threads: model.engine.threads(),
                 context: model.engine.context(),
+                statistics,
             },
         }
     }

@@ -87,6 +87,18 @@ impl Console {
         }
     }
 
+    /// A table, or other text of this program, which may have styles.
+    pub fn table(&self, text: &str) {
+        if !self.quiet {
+            self.write(text);
+        }
+    }
+
+    /// More was asked for.
+    pub fn is_verbose(&self) -> bool {
+        self.verbose
+    }
+
     /// A plain line for those who asked to be told more.
     pub fn detail(&self, text: impl Display) {
         if self.verbose {
@@ -104,7 +116,7 @@ impl Console {
         Stdout::new(self.color)
     }
 
-    /// Texts of files and models have gone through [`printable`]. Nobody can be told that standard error fails.
+    /// Other texts than [`table`](Self::table)'s have gone through [`printable`]. Nobody can be told that standard error fails.
     fn write(&self, text: &str) {
         let _ = AutoStream::new(io::stderr(), self.color).lock().write_all(text.as_bytes());
     }

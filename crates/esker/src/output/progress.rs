@@ -23,12 +23,22 @@ impl Progress {
 
     /// For `total` tokens.
     pub fn tokens(console: &Console, what: &str, total: usize) -> Progress {
+        Progress::bar(console, what, total as u64, "{msg} {wide_bar} {pos}/{len} tokens, {eta} left")
+    }
+
+    /// For `total` bytes.
+    pub fn bytes(console: &Console, what: &str, total: u64) -> Progress {
+        let template =
+            "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes}, {binary_bytes_per_sec}, {eta} left";
+        Progress::bar(console, what, total, template)
+    }
+
+    fn bar(console: &Console, what: &str, total: u64, template: &str) -> Progress {
         if !console.shows_progress() {
             return Progress::hidden();
         }
-        let template = "{msg} {wide_bar} {pos}/{len} tokens, {eta} left";
         let style = ProgressStyle::with_template(template).expect("a constant template");
-        let bar = ProgressBar::new(total as u64).with_style(style).with_message(what.to_owned());
+        let bar = ProgressBar::new(total).with_style(style).with_message(what.to_owned());
         bar.enable_steady_tick(Duration::from_millis(500));
         Progress { bar }
     }
@@ -39,8 +49,8 @@ impl Progress {
     }
 
     /// So many are done.
-    pub fn set(&self, done: usize) {
-        self.bar.set_position(done as u64);
+    pub fn set(&self, done: u64) {
+        self.bar.set_position(done);
     }
 }
 

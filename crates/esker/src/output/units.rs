@@ -22,6 +22,36 @@ pub fn tokens(n: usize) -> String {
     format!("{n} token{}", if n == 1 { "" } else { "s" })
 }
 
+/// A sentence whose numbers of bytes are in units: of `a budget of 33554432 bytes`, `a budget of 32.0 MiB`.
+///
+/// A number of bytes is followed by the word, or follows a part of it: `1024 bytes of 2048 that are free`.
+pub fn sentence(text: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    let mut words = text.split(' ').peekable();
+    let mut part_of = false;
+    while let Some(word) = words.next() {
+        let unit =
+            words.peek().and_then(|next| next.strip_prefix("bytes")).filter(|rest| is_punctuation(rest));
+        match (word.parse(), unit) {
+            (Ok(n), Some(rest)) => {
+                out.push(bytes(n) + rest);
+                words.next();
+                part_of = words.peek() == Some(&"of");
+            }
+            (Ok(n), None) if part_of => out.push(bytes(n)),
+            _ => {
+                out.push(word.to_owned());
+                part_of &= word == "of";
+            }
+        }
+    }
+    out.join(" ")
+}
+
+fn is_punctuation(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_punctuation())
+}
+
 /// Tokens per second: `38.7 tok/s`.
 pub fn tokens_per_s(rate: f64) -> String {
     format!("{} tok/s", three_digits(rate))
@@ -74,5 +104,17 @@ mod tests {
         assert_eq!(tokens_per_s(1234.5), "1234 tok/s");
         assert_eq!(percent(1, 8), "12.5 %");
         assert_eq!(percent(0, 0), "0.0 %");
+    }
+
+    #[test]
+    fn sentences_keep_everything_but_numbers_of_bytes() {
+        let check = |text: &str, expect: &str| assert_eq!(sentence(text), expect);
+        check(
+            "memory: budget of 33554432 bytes, less 2048 bytes; 4096 slots",
+            "memory: budget of 32.0 MiB, less 2.00 KiB; 4096 slots",
+        );
+        check("1024 bytes of 2048 that it may take of 4096", "1.00 KiB of 2.00 KiB that it may take of 4096");
+        check("disk: /data/2048 bytes.txt  of 7", "disk: /data/2048 bytes.txt  of 7");
+        check("", "");
     }
 }

@@ -15,7 +15,7 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn turns_reuse_what_the_model_has_seen() {
-    assert_run!(chat(&[], "Hello\n/stats\nAnd you?\n/stats\n"), @r#"
+    assert_run!(chat(&[], "Hello\n/stats\nAnd you?\n/stats\n"), sizes, @r#"
     exit code: 0
     --- stdout ---
     <tool_call>
@@ -25,10 +25,18 @@ fn turns_reuse_what_the_model_has_seen() {
     note: using the demo model `[DEMO]`: for trying and testing, it knows nothing
     note: stopped at `--max-tokens`, the answer is not complete
     prompt: 9 tokens in [TIME], [SPEED]; text: 8 tokens in [TIME], [SPEED]; stopped at `--max-tokens`
-    context: 17 of 4096 tokens
+    context: 16 of 4096 tokens
+    memory: all of the model; [SIZE] are free
+    statistics
+      model               all in memory: nothing was read on demand
+      memory measured [SIZE], at most [SIZE]
     note: stopped at `--max-tokens`, the answer is not complete
-    prompt: 30 tokens (17 reused) in [TIME], [SPEED]; text: 8 tokens in [TIME], [SPEED]; stopped at `--max-tokens`
-    context: 38 of 4096 tokens
+    prompt: 30 tokens (16 reused) in [TIME], [SPEED]; text: 8 tokens in [TIME], [SPEED]; stopped at `--max-tokens`
+    context: 37 of 4096 tokens
+    memory: all of the model; [SIZE] are free
+    statistics
+      model               all in memory: nothing was read on demand
+      memory measured [SIZE], at most [SIZE]
     "#);
 }
 
@@ -48,7 +56,7 @@ fn commands() {
       /set [NAME VALUE]  change a setting, or show them all
       /regenerate        drop the last answer and draw another
       /undo              drop the last message and its answer
-      /stats             show counts and speed of the last answer
+      /stats             show the speed of the last answer, and what was counted since the start
       /exit              leave; /quit and Ctrl-D as well
     Enter sends; Alt-Enter, or Enter after a backslash, begins a new line; """ begins and ends a block
     Ctrl-C ends an answer; Ctrl-D leaves

@@ -17,10 +17,12 @@ fn program() {
     Commands:
       run          Complete a text
       chat         Talk with a model
+      plan         Show whether a model fits, how memory is laid out, and what speed to expect
       inspect      Show what a GGUF file holds
       tokenize     Turn text into token ids
       detokenize   Turn token ids into text
       logits       Compute the logits of given tokens
+      repack       Lay the experts of a model out for quick reading, or undo that
       completions  Print a shell completion script
       man          Print the manual page, or write those of all commands
 
@@ -61,7 +63,7 @@ fn program() {
     Examples:
       esker run -p 'Once upon a time' -n 100
       esker chat model.gguf
-      esker inspect model.gguf
+      esker plan model.gguf --memory 6G
 
     Exit codes:
       0    success, also when the reader of a pipe has gone
@@ -72,6 +74,8 @@ fn program() {
     Environment:
       ESKER_MODELS    directory of the demo model
       NO_COLOR        no colours, unless `--color always` is given
+      XDG_CACHE_HOME  where `esker plan` keeps the figures of disks
+                      [default: ~/.cache]
       XDG_STATE_HOME  where `esker chat` keeps the history of its input
                       [default: ~/.local/state]
     --- stderr ---
@@ -97,6 +101,8 @@ fn run_in_short() {
                            model
           --special        Recognise control tokens such as `<|im_end|>` in the prompt
           --json           Print one JSON object at the end, and nothing else, on standard output
+          --stats          Show at the end what was counted: lookups of experts, reads, waiting, memory;
+                           with `-v` by layer
       -h, --help           Print help (see more with '--help')
 
     Conversation options:
@@ -149,7 +155,7 @@ fn run_in_short() {
           --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
                                layer's router logits to theirs [default: 0]
           --route-protect <N>  With `--route-bias`: the first N experts of a token are chosen by the
-                               router alone [default: 0]
+                               router alone [default: 3]
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
@@ -185,6 +191,9 @@ fn chat() {
 
           --no-history
               Neither read nor write the history of input lines
+
+          --stats
+              Show at the end what was counted, as `/stats` does at any time
 
       -h, --help
               Print help (see a summary with '-h')
@@ -321,7 +330,7 @@ fn chat() {
           --route-protect <N>
               With `--route-bias`: the first N experts of a token are chosen by the router alone
               
-              [default: 0]
+              [default: 3]
 
           --io <HOW>
               What carries out the reads
@@ -524,7 +533,7 @@ fn logits_in_short() {
           --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
                                layer's router logits to theirs [default: 0]
           --route-protect <N>  With `--route-bias`: the first N experts of a token are chosen by the
-                               router alone [default: 0]
+                               router alone [default: 3]
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
@@ -557,4 +566,122 @@ fn without_a_command_help_is_an_error() {
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
     assert!(String::from_utf8_lossy(&output.stderr).contains("Usage: esker"));
+}
+
+#[test]
+fn plan() {
+    assert_run!(run(&["plan", "-h"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Show whether a model fits, how memory is laid out, and what speed to expect
+
+    Usage: esker plan [OPTIONS] [MODEL]
+
+    Arguments:
+      [MODEL]  GGUF file; a small demo model if left out
+
+    Options:
+          --no-measure  Measure nothing, and leave the speed out
+          --json        Print one JSON object on standard output; sizes are in bytes
+      -h, --help        Print help (see more with '--help')
+
+    Engine options:
+      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
+      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
+                            trained for if that is less; `logits`: as many as are given]
+          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                            128]
+          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                            f16, f32]
+
+    Memory options:
+      -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
+                               model; `auto`: what is free [default: auto]
+          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
+                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --no-read-ahead      Do not read experts ahead that the next layer will probably choose
+          --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
+                               layer's router logits to theirs [default: 0]
+          --route-protect <N>  With `--route-bias`: the first N experts of a token are chosen by the
+                               router alone [default: 3]
+          --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
+                               pool]
+          --no-direct-io       Read by way of the page cache of the system
+          --reads-max <N>      Reads in flight at most [default: 32]
+
+    Global options:
+      -v, --verbose       Say more on standard error
+      -q, --quiet         Say nothing but errors on standard error
+          --color <WHEN>  When to use colours [default: auto] [possible values: auto, always, never]
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn repack() {
+    assert_run!(run(&["repack", "--help"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Lay the experts of a model out for quick reading, or undo that
+
+    Writes a model whose experts lie one after the other, each on pages of its own and with a checksum:
+    one read brings an expert from the disk, where three do otherwise, and damage is noticed. All else
+    is as it was, and so is every result. The file of a split set is the first one; the result is one
+    file.
+
+    Usage: esker repack [OPTIONS] <MODEL> [OUT]
+
+    Arguments:
+      <MODEL>
+              GGUF file; with `--undo` and `--verify`, one that was repacked
+
+      [OUT]
+              File to write
+
+    Options:
+          --undo
+              Write the model that was repacked again
+
+          --verify
+              Read all experts and compare their checksums; write nothing
+
+          --force
+              Put the result in the place of a file that exists
+
+          --json
+              Print one JSON object on standard output; sizes are in bytes
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -v, --verbose
+              Say more on standard error
+
+      -q, --quiet
+              Say nothing but errors on standard error
+
+          --color <WHEN>
+              When to use colours
+
+              Possible values:
+              - auto:   On terminals, unless `NO_COLOR` is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+    Examples:
+      esker repack model.gguf model-packed.gguf
+      esker run model-packed.gguf --memory 6G -p 'Once upon a time'
+      esker repack --verify model-packed.gguf
+      esker repack --undo model-packed.gguf model.gguf
+
+    The result appears when it is complete: after an error, or Ctrl-C, nothing
+    has changed at OUT. What `--undo` writes is compared with the SHA-256 of the
+    file that was repacked, where its bytes can be the same: those of a split
+    set, or of a file with another order or padding, become an equal model in
+    one file.
+    --- stderr ---
+    "#);
 }

@@ -26,7 +26,18 @@ fn manual_pages() {
         .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
         .collect();
     names.sort();
-    let expect = ["chat", "completions", "detokenize", "inspect", "logits", "man", "run", "tokenize"];
+    let expect = [
+        "chat",
+        "completions",
+        "detokenize",
+        "inspect",
+        "logits",
+        "man",
+        "plan",
+        "repack",
+        "run",
+        "tokenize",
+    ];
     let expect: Vec<String> =
         expect.iter().map(|name| format!("esker-{name}.1")).chain(["esker.1".into()]).collect();
     assert_eq!(names, expect);

@@ -8,13 +8,18 @@ use std::process::{Command, Output, Stdio};
 /// The tiny model, from the directory in which [`esker`] runs.
 pub const TINY: &str = "llama3.gguf";
 
+/// The demo model, from there.
+pub const DEMO: &str = "../../../../models/esker-moe-64m-small.gguf";
+
 /// The program, in `tests/data`, with an environment that does not depend on who runs the test.
 pub fn esker(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")).args(args);
-    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS", "XDG_STATE_HOME"] {
+    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS"] {
         command.env_remove(name);
     }
+    // Nothing is kept from, or for, other runs; a relative path is not used.
+    command.env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME").env_remove("XDG_CACHE_HOME");
     command.stdin(Stdio::null());
     command
 }
@@ -51,6 +56,17 @@ pub fn json(args: &[&str]) -> serde_json::Value {
     serde_json::from_str(&stdout(args)).expect("one JSON value")
 }
 
+/// A value of `--memory` with which a few of the demo model's experts fit, with `--context 64`. What the program itself
+/// takes is part of it, and depends on how it was built.
+pub fn little_memory() -> &'static str {
+    static MEMORY: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    MEMORY.get_or_init(|| {
+        let plan = json(&["plan", "--no-measure", "--json", "--context", "64"]);
+        let enough = plan["enough"].as_str().and_then(|size| size.strip_suffix('M')).expect("MiB");
+        format!("{}M", enough.parse::<u64>().expect("a number") + 4)
+    })
+}
+
 /// Exit code, standard output, standard error.
 pub fn shown(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -62,20 +78,41 @@ pub fn shown(output: &Output) -> String {
     )
 }
 
-/// Compares what a run shows with an inline snapshot; paths and times are replaced.
+/// Compares what a run shows with an inline snapshot; paths and times are replaced, and for what is measured `sizes`, or
+/// all `numbers`.
 macro_rules! assert_run {
-    ($output:expr, @$snapshot:literal) => {{
+    ($output:expr, @$snapshot:literal) => {
+        assert_run!($output, times, @$snapshot)
+    };
+    ($output:expr, $measured:ident, @$snapshot:literal) => {{
         let mut settings = insta::Settings::clone_current();
-        // It depends on the machine.
-        settings.add_filter(r"note: memory: .*\n", "");
         settings.add_filter(r"[^ `]*models/esker-moe-64m-small.gguf", "[DEMO]");
         settings.add_filter(r"[^ `]*/esker-test-[A-Za-z0-9]+", "[DIR]");
         settings.add_filter(r"\d+\.?\d* s\b", "[TIME]");
         settings.add_filter(r"\d+\.?\d* tok/s", "[SPEED]");
+        for (pattern, replacement) in crate::support::filters(stringify!($measured)) {
+            settings.add_filter(pattern, *replacement);
+        }
         settings.bind(|| insta::assert_snapshot!(crate::support::shown(&$output), @$snapshot));
     }};
 }
 pub(crate) use assert_run;
+
+/// Further filters of [`assert_run`].
+pub fn filters(measured: &str) -> &'static [(&'static str, &'static str)] {
+    match measured {
+        "sizes" => &[
+            (r" *\d+\.?\d* [KMGT]?i?B\b", " [SIZE]"),
+            (r" *\d+\.\d %", " [SHARE]"),
+            (r"--memory \d+M", "--memory [SIZE]"),
+            (r"\[[pwsdctix#.+]{72}\]", "[BAR]"),
+            // Slots of the arena.
+            (r"\[SIZE\] +\d+ +(\d+) +(\d+) +\[SHARE\]", "[SIZE] [SLOTS] $1 $2 [SHARE]"),
+        ],
+        "numbers" => &[(r" *\b\d+(\.\d+)?\b( %| [KMGT]?i?B\b)?", " [N]")],
+        _ => &[],
+    }
+}
 
 /// A directory that goes with its owner; its name is replaced in snapshots.
 pub fn directory() -> tempfile::TempDir {

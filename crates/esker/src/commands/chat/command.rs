@@ -30,7 +30,7 @@ const COMMANDS: &[(&str, &str, &str)] = &[
     ("/set", "[NAME VALUE]", "change a setting, or show them all"),
     ("/regenerate", "", "drop the last answer and draw another"),
     ("/undo", "", "drop the last message and its answer"),
-    ("/stats", "", "show counts and speed of the last answer"),
+    ("/stats", "", "show the speed of the last answer, and what was counted since the start"),
     ("/exit", "", "leave; /quit and Ctrl-D as well"),
 ];
 

@@ -2,6 +2,7 @@
 
 use super::command;
 use super::message;
+use crate::directories;
 use crate::failure::Failure;
 use rustyline::completion::Completer;
 use rustyline::config::Configurer;
@@ -11,7 +12,6 @@ use rustyline::hint::Hinter;
 use rustyline::history::FileHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Cmd, Context, Editor, EventHandler, Helper, KeyCode, KeyEvent, Modifiers};
-use std::env;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -98,7 +98,7 @@ impl Terminal {
         editor.set_max_history_size(HISTORY_MAX).map_err(failed)?;
         editor.set_helper(Some(Assistance));
         editor.bind_sequence(KeyEvent(KeyCode::Enter, Modifiers::ALT), EventHandler::Simple(Cmd::Newline));
-        let history = if history { history_path() } else { None };
+        let history = if history { directories::state().map(|d| d.join("chat-history")) } else { None };
         if let Some(path) = &history {
             // It is not there the first time, and a chat without history is better than none.
             let _ = editor.load_history(path);
@@ -127,17 +127,6 @@ impl Terminal {
             let _ = made.is_ok() && self.editor.append_history(path).is_ok();
         }
     }
-}
-
-/// `esker/chat-history` in the directory for state of programs.
-fn history_path() -> Option<PathBuf> {
-    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let directory = if cfg!(windows) {
-        set("LOCALAPPDATA")
-    } else {
-        set("XDG_STATE_HOME").filter(|d| d.is_absolute()).or_else(|| Some(set("HOME")?.join(".local/state")))
-    };
-    Some(directory?.join("esker").join("chat-history"))
 }
 
 /// What the editor asks while a text is typed: whether it is complete, and which commands there are.

@@ -10,7 +10,8 @@ use crate::conversation::{Conversation, Role};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::generate::{finish_text, generate, speed};
 use crate::model::Loaded;
-use crate::output::{Console, Stdout};
+use crate::output::{Console, Stdout, units};
+use crate::statistics::{Statistics, Work};
 use command::Command;
 use esker_engine::{EngineOptions, Finish, GenerateOptions, GenerationStats, Session};
 use esker_text::Tokenizer;
@@ -38,6 +39,7 @@ pub fn chat(args: &ChatArgs, console: &Console) -> Result<ExitCode, Failure> {
         drawn: 0,
         file: None,
         last: None,
+        work: Work::default(),
         from_terminal: input.is_terminal(),
     };
     if let Some(path) = &args.load {
@@ -50,24 +52,11 @@ pub fn chat(args: &ChatArgs, console: &Console) -> Result<ExitCode, Failure> {
     if chat.from_terminal {
         console.line(format_args!("{}: /help lists the commands, Ctrl-D leaves", chat.model.name()));
     }
-    loop {
-        let turn = match input.next()? {
-            Turn::End => return Ok(ExitCode::SUCCESS),
-            Turn::Interrupted => {
-                console.line("Ctrl-D or /exit leaves");
-                continue;
-            }
-            Turn::Text(text) => chat.turn(&text),
-        };
-        match turn {
-            Ok(Next::Continue) => {}
-            Ok(Next::Exit) => return Ok(ExitCode::SUCCESS),
-            Ok(Next::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
-            // A person can try something else; a script had better stop.
-            Err(failure) if chat.from_terminal && !failure.is_broken_pipe() => console.failure(&failure),
-            Err(failure) => return Err(failure),
-        }
+    let code = chat.turns(&mut input)?;
+    if args.stats {
+        chat.show_statistics();
     }
+    Ok(code)
 }
 
 /// What follows a turn.
@@ -90,10 +79,36 @@ struct Chat<'a> {
     /// Where this conversation was saved or loaded: only this file is written over.
     file: Option<PathBuf>,
     last: Option<(GenerationStats, Finish)>,
+    /// Of all answers.
+    work: Work,
     from_terminal: bool,
 }
 
 impl Chat<'_> {
+    /// Takes turns until there are no more.
+    fn turns(&mut self, input: &mut Input) -> Result<ExitCode, Failure> {
+        loop {
+            let turn = match input.next()? {
+                Turn::End => return Ok(ExitCode::SUCCESS),
+                Turn::Interrupted => {
+                    self.console.line("Ctrl-D or /exit leaves");
+                    continue;
+                }
+                Turn::Text(text) => self.turn(&text),
+            };
+            match turn {
+                Ok(Next::Continue) => {}
+                Ok(Next::Exit) => return Ok(ExitCode::SUCCESS),
+                Ok(Next::Interrupted) => return Ok(ExitCode::from(INTERRUPTED)),
+                // A person can try something else; a script had better stop.
+                Err(failure) if self.from_terminal && !failure.is_broken_pipe() => {
+                    self.console.failure(&failure);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+    }
+
     fn turn(&mut self, text: &str) -> Result<Next, Failure> {
         if text.trim().is_empty() {
             return Ok(Next::Continue);
@@ -131,6 +146,7 @@ impl Chat<'_> {
         self.drawn += 1;
         let generation = &answer.generation;
         self.last = Some((generation.stats, generation.finish));
+        self.work.add(&generation.stats, self.session.tokens().len());
         self.conversation.answered(&self.tokenizer, prompt, &answer.text, &generation.tokens);
         if !answer.text.ends_with('\n') {
             self.stdout.text("\n")?;
@@ -190,12 +206,20 @@ impl Chat<'_> {
                     let room = self.session.capacity();
                     self.console.line(format_args!("{}; {}", speed(stats), finish_text(*finish)));
                     self.console.line(format_args!("context: {used} of {room} tokens"));
+                    self.console.line(units::sentence(self.model.engine.memory_note()));
+                    self.show_statistics();
                 }
                 None => return Err(Failure::new("there is no answer yet")),
             },
             Command::Exit => return Ok(Next::Exit),
         }
         Ok(Next::Continue)
+    }
+
+    /// Of the whole conversation.
+    fn show_statistics(&self) {
+        let statistics = Statistics::new(&self.model.engine, self.work);
+        self.console.table(&statistics.table(self.console.is_verbose()));
     }
 
     fn save(&mut self, path: PathBuf) -> Result<(), Failure> {
