@@ -25,7 +25,7 @@ pub use esker_disk::Backend;
 pub use esker_models::Output;
 pub use esker_ops::{KvType, Rows};
 pub use load::{EngineError, PlanReport, default_threads, plan};
-pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory};
+pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
 pub use plan::{ClassPlan, Plan, PlanLine};
 pub use sampler::{Sampler, Sampling, SamplingError, argmax};
 pub use session::Session;

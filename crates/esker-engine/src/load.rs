@@ -2,7 +2,7 @@
 
 use crate::cached::{CachedParts, CachedStore};
 use crate::dense::DenseStore;
-use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory};
+use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
 use crate::plan::{PLAN_ALIGN, Plan, Sizes};
 use crate::resident::ResidentStore;
 use crate::sampler::SamplingError;
@@ -15,7 +15,7 @@ use esker_cache::{
 };
 use esker_disk::{
     Arena, ArenaError, Buffer, Disk, DiskOptions, FileId, MappedFile, Priority, Read, ReadId, Segment,
-    StartError, aligned_span, memory, open_best,
+    StartError, WORKERS_MAX, aligned_span, memory, open_best, probe,
 };
 use esker_gguf::{Gguf, MetadataError, OpenError, TensorInfo};
 use esker_models::{ExpertStore, LoadError, Model, Purpose, StoreError, StoreLayout};
@@ -25,6 +25,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+
+/// How long a disk is measured, once for a file.
+const PROBE_SECONDS: f64 = 0.7;
 
 /// A model cannot be loaded or run.
 #[derive(Debug, thiserror::Error)]
@@ -338,12 +341,14 @@ fn laid_out(
     sizes: &Sizes,
     n_slots: &[usize],
 ) -> Result<(Model, Store, String), EngineError> {
-    let reads_max = usize::from(options.reads_max);
+    let (reads_max, depth_note) = reads_max(gguf, options, sizes);
+    let reads = usize::from(reads_max);
     let disk_options = DiskOptions {
         backend: options.backend,
         direct: options.direct,
-        reads_max: reads_max + crate::tables::READS,
-        workers: reads_max.clamp(1, 64),
+        reads_max: reads + crate::tables::READS,
+        // A read has up to three parts, and each is a transfer of its own.
+        workers: (3 * reads).clamp(1, WORKERS_MAX),
     };
     let mut disk = open_best(disk_options)?;
     let files = gguf.files.iter().map(|path| disk.open(path)).collect::<Result<Vec<_>, _>>()?;
@@ -377,7 +382,7 @@ fn laid_out(
         None => "direct".to_owned(),
         Some(why) => format!("through the page cache ({why})"),
     };
-    let how = format!("disk: {}, {how}", disk.description());
+    let how = format!("disk: {}, {how}, {depth_note}", disk.description());
     if classes.is_empty() {
         return Ok((
             model,
@@ -385,7 +390,7 @@ fn laid_out(
             how,
         ));
     }
-    let cache = ExpertCache::new(cache_config(&layout, &classes, n_slots, options)?)?;
+    let cache = ExpertCache::new(cache_config(&layout, &classes, n_slots, options, reads_max)?)?;
     let near_depth = match options.policy {
         PolicyConfig::NearPickEma { depth, .. } | PolicyConfig::InverseRouterEma { depth, .. } => {
             usize::from(depth)
@@ -414,6 +419,7 @@ fn cache_config(
     classes: &[crate::slots::SizeClass],
     n_slots: &[usize],
     options: &EngineOptions,
+    reads_max: u16,
 ) -> Result<CacheConfig, EngineError> {
     let class_of =
         |il: usize| classes.iter().position(|c| c.layers.contains(&il)).expect("every layer has a class");
@@ -431,7 +437,7 @@ fn cache_config(
         .zip(n_slots)
         .map(|(class, &n)| ClassConfig { slot_bytes: class.slot_bytes as u64, n_slots: n as u32 })
         .collect();
-    let mut config = CacheConfig::new(layers.collect(), class_configs, options.reads_max);
+    let mut config = CacheConfig::new(layers.collect(), class_configs, reads_max);
     config.policy = options.policy;
     if !options.read_ahead {
         config.read_ahead = ReadAheadConfig::OFF;
@@ -440,6 +446,27 @@ fn cache_config(
         config.visibility = Visibility::Stepwise;
     }
     Ok(config)
+}
+
+/// Reads in flight, and where the number comes from: what was asked for, what the disk was measured to be best at with
+/// reads of an expert's size, or a default.
+fn reads_max(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, String) {
+    if let Some(reads) = options.reads_max {
+        return (reads, format!("{reads} reads at a time as asked for"));
+    }
+    let part = sizes.layout.layers.iter().flatten().flat_map(|l| &l.parts).map(|p| p.bytes).max();
+    let (Some(folder), Some(part)) = (&options.probe_folder, part) else {
+        return (READS_MAX, format!("{READS_MAX} reads at a time"));
+    };
+    match probe::probe_cached(&gguf.files[0], part as usize, PROBE_SECONDS, folder) {
+        Ok(probed) => {
+            // The depth counts transfers; a read of an expert is up to three. Fewer than four reads at a time would
+            // leave the disk idle whenever one of them is being finished.
+            let reads = u16::try_from(probed.result.best_depth).unwrap_or(u16::MAX).clamp(4, 64);
+            (reads, format!("{reads} reads at a time as measured"))
+        }
+        Err(error) => (READS_MAX, format!("{READS_MAX} reads at a time, since measuring failed: {error}")),
+    }
 }
 
 /// Reads the dense tensors, many at a time, each into pages of its own.

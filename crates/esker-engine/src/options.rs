@@ -4,6 +4,7 @@ use crate::cached::RouteBiasOptions;
 use esker_cache::PolicyConfig;
 use esker_disk::Backend;
 use esker_ops::KvType;
+use std::path::PathBuf;
 
 /// How much memory the process may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,10 @@ pub struct EngineOptions {
     pub backend: Backend,
     /// Read past the page cache where the file system allows it.
     pub direct: bool,
-    /// Most reads of experts in flight.
-    pub reads_max: u16,
+    /// Most reads of experts in flight; `None`: the depth that the disk is best at, see `probe_folder`.
+    pub reads_max: Option<u16>,
+    /// Where measurements of disks are kept from run to run. With `None` nothing is measured, and [`READS_MAX`] is used.
+    pub probe_folder: Option<PathBuf>,
     /// What the rest of the process counts for in the budget; `None`: what it takes when the model is loaded. For programs
     /// that hold several engines, or are to have the same arena at every start.
     pub process_bytes: Option<u64>,
@@ -51,6 +54,9 @@ pub struct EngineOptions {
 /// Context of a session unless another is asked for.
 pub const DEFAULT_CONTEXT: usize = 4096;
 
+/// Reads in flight where the disk has not been measured.
+pub const READS_MAX: u16 = 16;
+
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
         EngineOptions {
@@ -59,12 +65,13 @@ impl Default for EngineOptions {
             chunk: 512,
             kv_type: KvType::F16,
             memory: Memory::Auto,
-            policy: PolicyConfig::by_name("lfu").expect("the default policy exists"),
+            policy: PolicyConfig::by_name("protected-lru").expect("the default policy exists"),
             read_ahead: true,
             route_bias: RouteBiasOptions::default(),
             backend: Backend::Auto,
             direct: true,
-            reads_max: 32,
+            reads_max: None,
+            probe_folder: None,
             process_bytes: None,
             all_logits: false,
         }

@@ -91,7 +91,7 @@ fn bits_do_not_depend_on_how_experts_are_kept() {
         }
         check("no read-ahead", EngineOptions { read_ahead: false, ..tight.clone() });
         check("chunks of 5", EngineOptions { chunk: 5, ..tight.clone() });
-        check("4 reads at a time", EngineOptions { reads_max: 4, ..tight.clone() });
+        check("4 reads at a time", EngineOptions { reads_max: Some(4), ..tight.clone() });
         println!("{name:20} {n} configurations, 0 differing bits");
     }
 }

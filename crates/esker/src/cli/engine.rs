@@ -58,10 +58,9 @@ pub struct MemoryArgs {
     /// Read by way of the page cache of the system
     #[arg(long)]
     pub no_direct_io: bool,
-    /// Reads in flight at most
+    /// Reads in flight at most [default: what the disk is best at, measured once for a file]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
-    #[arg(default_value_t = EngineOptions::default().reads_max)]
-    pub reads_max: u16,
+    pub reads_max: Option<u16>,
 }
 
 /// Number type of keys and values.
@@ -117,6 +116,7 @@ impl EngineArgs {
             },
             direct: !self.memory.no_direct_io,
             reads_max: self.memory.reads_max,
+            probe_folder: crate::directories::cache(),
             ..defaults
         }
     }
