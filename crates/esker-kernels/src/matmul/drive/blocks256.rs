@@ -5,6 +5,7 @@
 use super::super::Rows;
 use super::super::kinds::{Codes, Kind256};
 use super::super::simd::Simd;
+use super::prefetch;
 use crate::act::{Line, Row256};
 use crate::lanes::hsum16;
 
@@ -55,6 +56,7 @@ fn row<S: Simd, K: Kind256, const N: usize>(
     for (segment, blocks) in blocks.chunks(SEGMENT).enumerate() {
         multiply_scales::<S, K, N>(s, blocks, x, segment, scratch);
         for (b, block) in blocks.iter().enumerate() {
+            prefetch(s, block);
             let at = segment * SEGMENT + b;
             let x_codes = x.map(|x| &x.codes.as_chunks::<4>().0[at]);
             let prepared = K::prepare(s, block);

@@ -5,6 +5,7 @@
 use super::super::Rows;
 use super::super::kinds::Kind32;
 use super::super::simd::Simd;
+use super::prefetch;
 use crate::act::Row32;
 use crate::lanes::hsum16;
 use bytemuck::Zeroable;
@@ -40,6 +41,7 @@ fn row<S: Simd, K: Kind32, const N: usize>(s: S, row: &[u8], x: &[Row32<'_>; N])
     let mut sums = Sums::<S, N> { acc: [s.zero(); N], mins: [s.zero(); N] };
     for (index, pairs) in bytemuck::cast_slice::<u8, K::Pair>(full).as_chunks::<BATCH>().0.iter().enumerate()
     {
+        prefetch(s, pairs);
         batch::<S, K, N>(s, pairs, BATCH, x, index, &mut sums);
     }
     if !rest.is_empty() {

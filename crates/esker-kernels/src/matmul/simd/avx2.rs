@@ -139,6 +139,11 @@ impl Simd for Avx2 {
     type Floats4 = __m128;
 
     #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        cpu! { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
     fn load64(self, bytes: &[u8; 64]) -> Two {
         let (parts, _) = bytes.as_chunks::<32>();
         [array_256(self, &parts[0]), array_256(self, &parts[1])]

@@ -104,6 +104,11 @@ impl Simd for Avx512 {
     type Floats4 = __m128;
 
     #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        cpu! { _mm_prefetch::<_MM_HINT_T1>(address.cast()) }
+    }
+
+    #[inline(always)]
     fn load64(self, bytes: &[u8; 64]) -> __m512i {
         array_512(self, bytes)
     }

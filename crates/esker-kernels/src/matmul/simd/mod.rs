@@ -62,6 +62,8 @@ pub(super) trait Simd: Copy {
     /// 4 `f32`.
     type Floats4: Copy;
 
+    /// Starts bringing the cache line at `address` to the second-level cache; it may be any address.
+    fn prefetch(self, address: *const u8);
     /// Bytes as they lie.
     fn load64(self, bytes: &[u8; 64]) -> Self::Bytes;
     /// `a`, then `b`.

@@ -120,6 +120,18 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     type Floats4 = float32x4_t;
 
     #[inline(always)]
+    fn prefetch(self, address: *const u8) {
+        // SAFETY: a hint; the processor ignores addresses that it cannot read.
+        unsafe {
+            std::arch::asm!(
+                "prfm pldl2keep, [{address}]",
+                address = in(reg) address,
+                options(readonly, nostack, preserves_flags)
+            );
+        }
+    }
+
+    #[inline(always)]
     fn load64(self, bytes: &[u8; 64]) -> Four {
         let (parts, _) = bytes.as_chunks::<16>();
         each!(part = parts => vld1q_u8(part.as_ptr()))
