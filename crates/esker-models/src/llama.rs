@@ -3,7 +3,7 @@
 //! GGUF stores query and key rows so that RoPE turns neighbouring pairs (2i, 2i+1). Llama 3 files bring frequency factors
 //! in `rope_freqs.weight`; small models tie the output head to the token embedding.
 
-use crate::blocks::attention::Heads;
+use crate::blocks::attention::{Heads, PlainAttention};
 use crate::blocks::dense_ffn::DenseFfn;
 use crate::blocks::moe::{Gating, moe};
 use crate::layers::{attention_state, attention_state_bytes, predict_routes, rope_spec, trunk_layers};
@@ -11,10 +11,7 @@ use crate::pass::{Output, Pass, output_rows};
 use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
-use esker_ops::{
-    Ctx, KvCache, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, attend,
-    matmul, matmul_many, rms_norm, rope_heads,
-};
+use esker_ops::{KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, matmul, rms_norm};
 
 struct Hparams {
     heads: Heads,
@@ -24,12 +21,9 @@ struct Hparams {
 
 /// A matrix is `[n_out, n_in]`.
 struct Layer {
-    attn_norm: Vector,   // [n_embd]
-    attn_q: Matrix,      // [n_head * head_dim, n_embd]
-    attn_k: Matrix,      // [n_head_kv * head_dim, n_embd]
-    attn_v: Matrix,      // [n_head_kv * head_dim, n_embd]
-    attn_output: Matrix, // [n_embd, n_head * head_dim]
-    ffn_norm: Vector,    // [n_embd]
+    attn_norm: Vector, // [n_embd]
+    attention: PlainAttention,
+    ffn_norm: Vector, // [n_embd]
     ffn: Ffn,
 }
 
@@ -80,10 +74,7 @@ impl Llama {
             let name = |part: &str| format!("blk.{il}.{part}.weight");
             layers.push(Layer {
                 attn_norm: t.vector(&name("attn_norm"), &[n_embd])?,
-                attn_q: t.matrix(&name("attn_q"), heads.q_dim(), n_embd)?,
-                attn_k: t.matrix(&name("attn_k"), heads.kv_dim(), n_embd)?,
-                attn_v: t.matrix(&name("attn_v"), heads.kv_dim(), n_embd)?,
-                attn_output: t.matrix(&name("attn_output"), n_embd, heads.q_dim())?,
+                attention: PlainAttention::load(t, il, heads, n_embd)?,
                 ffn_norm: t.vector(&name("ffn_norm"), &[n_embd])?,
                 ffn: match gating {
                     None => Ffn::Dense(DenseFfn::load(t, il, n_ff, n_embd)?),
@@ -128,7 +119,8 @@ impl Llama {
                 unreachable!("made by new_state")
             };
             let normed = rms_norm(ctx, &x, &layer.attn_norm, hp.eps);
-            add(ctx, &mut x, &self.attention(ctx, layer, &normed, &angles, kv));
+            let y = layer.attention.forward(ctx, &normed, &angles, kv, |q, k| (q, k));
+            add(ctx, &mut x, &y);
             let normed = rms_norm(ctx, &x, &layer.ffn_norm, hp.eps);
             let y = match &layer.ffn {
                 Ffn::Dense(ffn) => ffn.forward(ctx, &normed),
@@ -145,15 +137,6 @@ impl Llama {
         state.n_past += tokens.len();
         let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
         Ok(Some(matmul(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
-    }
-
-    fn attention(&self, ctx: &Ctx, layer: &Layer, x: &Rows, angles: &RopeAngles, kv: &mut KvCache) -> Rows {
-        let heads = self.hp.heads;
-        let [mut q, mut k, v] = matmul_many(ctx, [&layer.attn_q, &layer.attn_k, &layer.attn_v], x);
-        rope_heads(ctx, &mut q, heads.head_dim, angles);
-        rope_heads(ctx, &mut k, heads.head_dim, angles);
-        kv.push(ctx, &k, &v);
-        matmul(ctx, &layer.attn_output, &attend(ctx, &q, kv, heads.scale(), &Selection::causal()))
     }
 
     fn router(&self, il: usize) -> Option<(&Vector, &Matrix)> {

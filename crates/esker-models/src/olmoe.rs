@@ -3,17 +3,14 @@
 //! Every layer is routed (softmax over all experts, top-k, not renormalised). Queries and keys are normed over their full
 //! width, all heads together, before RoPE. No biases, no shared expert.
 
-use crate::blocks::attention::Heads;
+use crate::blocks::attention::{Heads, PlainAttention};
 use crate::blocks::moe::{Gating, moe};
 use crate::layers::{attention_state, attention_state_bytes, predict_routes, rope_spec, trunk_layers};
 use crate::pass::{Output, Pass, output_rows};
 use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
-use esker_ops::{
-    Ctx, KvCache, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, attend,
-    matmul, matmul_many, rms_norm, rope_heads,
-};
+use esker_ops::{KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, matmul, rms_norm};
 
 struct Hparams {
     heads: Heads,
@@ -24,13 +21,10 @@ struct Hparams {
 
 /// A matrix is `[n_out, n_in]`.
 struct Layer {
-    attn_norm: Vector,    // [n_embd]
-    attn_q: Matrix,       // [n_head * head_dim, n_embd]
-    attn_k: Matrix,       // [n_head_kv * head_dim, n_embd]
-    attn_v: Matrix,       // [n_head_kv * head_dim, n_embd]
+    attn_norm: Vector, // [n_embd]
+    attention: PlainAttention,
     attn_q_norm: Vector,  // [n_head * head_dim]
     attn_k_norm: Vector,  // [n_head_kv * head_dim]
-    attn_output: Matrix,  // [n_embd, n_head * head_dim]
     ffn_norm: Vector,     // [n_embd]
     ffn_gate_inp: Matrix, // [n_expert, n_embd], the router
 }
@@ -69,12 +63,9 @@ impl Olmoe {
             let name = |part: &str| format!("blk.{il}.{part}.weight");
             layers.push(Layer {
                 attn_norm: t.vector(&name("attn_norm"), &[n_embd])?,
-                attn_q: t.matrix(&name("attn_q"), heads.q_dim(), n_embd)?,
-                attn_k: t.matrix(&name("attn_k"), heads.kv_dim(), n_embd)?,
-                attn_v: t.matrix(&name("attn_v"), heads.kv_dim(), n_embd)?,
+                attention: PlainAttention::load(t, il, heads, n_embd)?,
                 attn_q_norm: t.vector(&name("attn_q_norm"), &[heads.q_dim()])?,
                 attn_k_norm: t.vector(&name("attn_k_norm"), &[heads.kv_dim()])?,
-                attn_output: t.matrix(&name("attn_output"), n_embd, heads.q_dim())?,
                 ffn_norm: t.vector(&name("ffn_norm"), &[n_embd])?,
                 ffn_gate_inp: t.matrix(&name("ffn_gate_inp"), n_expert, n_embd)?,
             });
@@ -110,7 +101,10 @@ impl Olmoe {
                 unreachable!("made by new_state")
             };
             let normed = rms_norm(ctx, &x, &layer.attn_norm, hp.eps);
-            add(ctx, &mut x, &self.attention(ctx, layer, &normed, &angles, kv));
+            let y = layer.attention.forward(ctx, &normed, &angles, kv, |q, k| {
+                (rms_norm(ctx, &q, &layer.attn_q_norm, hp.eps), rms_norm(ctx, &k, &layer.attn_k_norm, hp.eps))
+            });
+            add(ctx, &mut x, &y);
             let normed = rms_norm(ctx, &x, &layer.ffn_norm, hp.eps);
             let next = self.layers.get(il + 1).map(|next| (&next.ffn_norm, &next.ffn_gate_inp));
             let y = moe(pass, il, &normed, &layer.ffn_gate_inp, hp.gating, |pass| {
@@ -123,16 +117,5 @@ impl Olmoe {
         state.n_past += tokens.len();
         let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
         Ok(Some(matmul(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
-    }
-
-    fn attention(&self, ctx: &Ctx, layer: &Layer, x: &Rows, angles: &RopeAngles, kv: &mut KvCache) -> Rows {
-        let hp = &self.hp;
-        let [q, k, v] = matmul_many(ctx, [&layer.attn_q, &layer.attn_k, &layer.attn_v], x);
-        let mut q = rms_norm(ctx, &q, &layer.attn_q_norm, hp.eps);
-        let mut k = rms_norm(ctx, &k, &layer.attn_k_norm, hp.eps);
-        rope_heads(ctx, &mut q, hp.heads.head_dim, angles);
-        rope_heads(ctx, &mut k, hp.heads.head_dim, angles);
-        kv.push(ctx, &k, &v);
-        matmul(ctx, &layer.attn_output, &attend(ctx, &q, kv, hp.heads.scale(), &Selection::causal()))
     }
 }

@@ -1,4 +1,4 @@
-//! Grouped-query attention with per-head norms and an output gate: `qwen3next`, `qwen35moe`, `qwen4exp`.
+//! Grouped-query attention: plain, and with per-head norms and an output gate (`qwen3next`, `qwen35moe`, `qwen4exp`).
 
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
@@ -59,7 +59,53 @@ impl Heads {
     }
 }
 
-/// One layer's weights; names are those of the file.
+/// One layer's weights of attention without a gate; names are those of the file.
+pub struct PlainAttention {
+    heads: Heads,
+    attn_q: Matrix,      // [n_head * head_dim, n_embd]
+    attn_k: Matrix,      // [n_head_kv * head_dim, n_embd]
+    attn_v: Matrix,      // [n_head_kv * head_dim, n_embd]
+    attn_output: Matrix, // [n_embd, n_head * head_dim]
+}
+
+impl PlainAttention {
+    /// Reads block `il`'s tensors.
+    pub fn load(
+        t: &mut Tensors<'_>,
+        il: usize,
+        heads: Heads,
+        n_embd: usize,
+    ) -> Result<PlainAttention, LoadError> {
+        let name = |part: &str| format!("blk.{il}.{part}.weight");
+        Ok(PlainAttention {
+            heads,
+            attn_q: t.matrix(&name("attn_q"), heads.q_dim(), n_embd)?,
+            attn_k: t.matrix(&name("attn_k"), heads.kv_dim(), n_embd)?,
+            attn_v: t.matrix(&name("attn_v"), heads.kv_dim(), n_embd)?,
+            attn_output: t.matrix(&name("attn_output"), n_embd, heads.q_dim())?,
+        })
+    }
+
+    /// `x`: `[n_tokens, n_embd]`, normed. `norm` is handed queries and keys before they are turned: architectures that norm
+    /// them do it there.
+    pub fn forward(
+        &self,
+        ctx: &Ctx,
+        x: &Rows,
+        angles: &RopeAngles,
+        kv: &mut KvCache,
+        norm: impl FnOnce(Rows, Rows) -> (Rows, Rows),
+    ) -> Rows {
+        let [q, k, v] = matmul_many(ctx, [&self.attn_q, &self.attn_k, &self.attn_v], x);
+        let (mut q, mut k) = norm(q, k);
+        rope_heads(ctx, &mut q, self.heads.head_dim, angles);
+        rope_heads(ctx, &mut k, self.heads.head_dim, angles);
+        kv.push(ctx, &k, &v);
+        matmul(ctx, &self.attn_output, &attend(ctx, &q, kv, self.heads.scale(), &Selection::causal()))
+    }
+}
+
+/// One layer's weights of gated attention; names are those of the file.
 pub struct GatedAttention {
     heads: Heads,
     eps: f32,
