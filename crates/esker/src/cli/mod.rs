@@ -1,5 +1,6 @@
 //! The arguments of the program and of its commands: clap types, nothing else.
 
+mod bench;
 mod chat;
 mod engine;
 mod inspect;
@@ -12,6 +13,7 @@ mod shell;
 mod template;
 mod tokens;
 
+pub use bench::{BenchArgs, BenchCommand, QuantArg, SynthArgs};
 pub use chat::ChatArgs;
 pub use engine::{EngineArgs, kv_type_name, memory_that_is_enough};
 pub use inspect::InspectArgs;
@@ -44,8 +46,8 @@ pub struct Cli {
 const AFTER_HELP: &str = "\
 Model:
   MODEL is the path of a GGUF file; of a split set, of its first file.
-  Without it a small demo model is used, so that every command can be tried
-  at once: `esker-moe-64m-small.gguf`. It is for trying and testing: it
+  Without it a small demo model is used, so that commands can be tried at
+  once: `esker-moe-64m-small.gguf`. It is for trying and testing: it
   writes text, but knows nothing. It is looked for in
     - the directory `$ESKER_MODELS`
     - `models` in the current directory and those above it
@@ -66,7 +68,7 @@ Exit codes:
 Environment:
   ESKER_MODELS    directory of the demo model
   NO_COLOR        no colours, unless `--color always` is given
-  XDG_CACHE_HOME  where `esker plan` keeps the figures of disks
+  XDG_CACHE_HOME  where measurements of disks are kept
                   [default: ~/.cache]
   XDG_STATE_HOME  where `esker chat` keeps the history of its input
                   [default: ~/.local/state]";
@@ -107,6 +109,7 @@ pub enum Command {
     Detokenize(DetokenizeArgs),
     Logits(LogitsArgs),
     Repack(RepackArgs),
+    Bench(BenchArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
 }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 /// Show whether a model fits, how memory is laid out, and what speed to expect
 ///
 /// Plans what `esker run` with the same options would do, from the header of the file: no weights are read. The
-/// speed follows from bandwidths that are measured now: of the memory for a fraction of a second, of the disk with
-/// random reads of the size that an expert's have, once per file.
+/// speed follows from bandwidths that are measured: of the memory, for a fraction of a second, and of the disk, with
+/// random reads as large as those of experts, once for a file.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct PlanArgs {
@@ -39,5 +39,5 @@ Examples:
   esker plan model.gguf --memory 6G --context 16384
   esker plan model.gguf --memory 6G --json | jq .plan.smallest_budget
 
-Figures of the disk are kept in `$XDG_CACHE_HOME/esker` (~/.cache/esker),
-one small file `disk-probe-*.json` each; without it they are measured anew.";
+Measurements of disks are kept in `$XDG_CACHE_HOME/esker` (~/.cache/esker),
+in small files `disk-probe-*.json`; what is removed is measured anew.";

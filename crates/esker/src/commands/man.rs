@@ -18,11 +18,14 @@ pub fn man(args: &ManArgs, console: &Console) -> Result<(), Failure> {
     fs::create_dir_all(directory).map_err(|e| Failure::file("make", directory, &e))?;
     // Gives each command its full name and the global options.
     command.build();
-    let subcommands: Vec<clap::Command> = command.get_subcommands().cloned().collect();
-    write_page(directory, "esker", command)?;
-    for subcommand in subcommands {
-        let name = format!("esker-{}", subcommand.get_name());
-        write_page(directory, &name, subcommand.display_name(name.clone()))?;
+    write_pages(directory, "esker", &command)
+}
+
+/// The page of a command, and those of its own commands.
+fn write_pages(directory: &Path, name: &str, command: &clap::Command) -> Result<(), Failure> {
+    write_page(directory, name, command.clone().display_name(name.to_owned()))?;
+    for subcommand in command.get_subcommands() {
+        write_pages(directory, &format!("{name}-{}", subcommand.get_name()), subcommand)?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+mod bench;
 mod chat;
 mod completions;
 mod detokenize;
@@ -28,6 +29,7 @@ pub fn dispatch(command: &Command, console: &Console) -> Result<ExitCode, Failur
         Command::Detokenize(args) => detokenize::detokenize(args, console).map(done),
         Command::Logits(args) => logits::logits(args, console).map(done),
         Command::Repack(args) => repack::repack(args, console).map(done),
+        Command::Bench(args) => bench::bench(args, console).map(done),
         Command::Completions(args) => completions::completions(args, console).map(done),
         Command::Man(args) => man::man(args, console).map(done),
     }

@@ -23,6 +23,7 @@ fn program() {
       detokenize   Turn token ids into text
       logits       Compute the logits of given tokens
       repack       Lay the experts of a model out for quick reading, or undo that
+      bench        Make what measurements of speed need
       completions  Print a shell completion script
       man          Print the manual page, or write those of all commands
 
@@ -52,8 +53,8 @@ fn program() {
 
     Model:
       MODEL is the path of a GGUF file; of a split set, of its first file.
-      Without it a small demo model is used, so that every command can be tried
-      at once: `esker-moe-64m-small.gguf`. It is for trying and testing: it
+      Without it a small demo model is used, so that commands can be tried at
+      once: `esker-moe-64m-small.gguf`. It is for trying and testing: it
       writes text, but knows nothing. It is looked for in
         - the directory `$ESKER_MODELS`
         - `models` in the current directory and those above it
@@ -74,7 +75,7 @@ fn program() {
     Environment:
       ESKER_MODELS    directory of the demo model
       NO_COLOR        no colours, unless `--color always` is given
-      XDG_CACHE_HOME  where `esker plan` keeps the figures of disks
+      XDG_CACHE_HOME  where measurements of disks are kept
                       [default: ~/.cache]
       XDG_STATE_HOME  where `esker chat` keeps the history of its input
                       [default: ~/.local/state]
@@ -149,8 +150,8 @@ fn run_in_short() {
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
                                model; `auto`: what is free [default: auto]
-          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
-                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --policy <NAME>      Which experts stay in memory [default: protected-lru] [possible values:
+                               lru, lfu, ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
           --no-read-ahead      Do not read experts ahead that the next layer will probably choose
           --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
                                layer's router logits to theirs [default: 0]
@@ -159,7 +160,8 @@ fn run_in_short() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: 32]
+          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
+                               for a file]
 
     Global options:
       -v, --verbose       Say more on standard error
@@ -312,7 +314,7 @@ fn chat() {
           --policy <NAME>
               Which experts stay in memory
               
-              [default: lfu]
+              [default: protected-lru]
               [possible values: lru, lfu, ema, near-pick-ema, inverse-router-ema, protected-lru,
               s3-fifo]
 
@@ -346,9 +348,7 @@ fn chat() {
               Read by way of the page cache of the system
 
           --reads-max <N>
-              Reads in flight at most
-              
-              [default: 32]
+              Reads in flight at most [default: what the disk is best at, measured once for a file]
 
     Global options:
       -v, --verbose
@@ -527,8 +527,8 @@ fn logits_in_short() {
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
                                model; `auto`: what is free [default: auto]
-          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
-                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --policy <NAME>      Which experts stay in memory [default: protected-lru] [possible values:
+                               lru, lfu, ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
           --no-read-ahead      Do not read experts ahead that the next layer will probably choose
           --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
                                layer's router logits to theirs [default: 0]
@@ -537,7 +537,8 @@ fn logits_in_short() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: 32]
+          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
+                               for a file]
 
     Global options:
       -v, --verbose       Say more on standard error
@@ -597,8 +598,8 @@ fn plan() {
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
                                model; `auto`: what is free [default: auto]
-          --policy <NAME>      Which experts stay in memory [default: lfu] [possible values: lru, lfu,
-                               ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
+          --policy <NAME>      Which experts stay in memory [default: protected-lru] [possible values:
+                               lru, lfu, ema, near-pick-ema, inverse-router-ema, protected-lru, s3-fifo]
           --no-read-ahead      Do not read experts ahead that the next layer will probably choose
           --route-bias <X>     Prefer experts that are in memory: add this share of the range of a
                                layer's router logits to theirs [default: 0]
@@ -607,7 +608,8 @@ fn plan() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: 32]
+          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
+                               for a file]
 
     Global options:
       -v, --verbose       Say more on standard error
@@ -682,6 +684,99 @@ fn repack() {
     file that was repacked, where its bytes can be the same: those of a split
     set, or of a file with another order or padding, become an equal model in
     one file.
+    --- stderr ---
+    "#);
+}
+
+#[test]
+fn bench() {
+    assert_run!(run(&["bench", "synth", "--help"]), @r#"
+    exit code: 0
+    --- stdout ---
+    Write a model of random weights with the geometry of a real one
+
+    Speed, memory and disk traffic depend on shapes, types and sizes, and these are those of the real
+    model: they can be measured without its weights. The same geometry, options and seed give the same
+    bytes on every machine.
+
+    Usage: esker bench synth [OPTIONS] [GEOMETRY] [OUT]
+
+    Arguments:
+      [GEOMETRY]
+              Which model's shapes
+              
+              [possible values: qwen3-30b-a3b, qwen3-next-80b, qwen3.8-flash-next, tiny-qwen3moe,
+              tiny-qwen3next, tiny-qwen4exp]
+
+      [OUT]
+              GGUF file to write
+
+    Options:
+          --list
+              Show the geometries and recipes, with sizes, and write nothing
+
+          --layers <N>
+              Only the first N layers [default: all]
+
+          --quant <RECIPE>
+              Which tensors have which types
+
+              Possible values:
+              - q4_k: Experts Q4_K, down projections Q6_K; dense Q4_K, values and output Q6_K
+              - q2_0: Experts Q2_0; everything else Q8_0
+              - iq3:  Experts IQ3_S, down projections IQ4_NL; dense Q5_K, embedding and tables IQ4_XS
+              - q8_0: Everything Q8_0
+              - f16:  Everything F16
+              
+              [default: q4_k]
+
+          --seed <N>
+              Another seed gives other weights, in a file of the same size
+              
+              [default: 0]
+
+          --ngram-rows <N>
+              Rows of the n-gram table, about, where there is one; the released model has 320 million
+              [default: 2 million]
+
+          --force
+              Put the result in the place of a file that exists
+
+          --json
+              Print one JSON object on standard output; sizes are in bytes
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Global options:
+      -v, --verbose
+              Say more on standard error
+
+      -q, --quiet
+              Say nothing but errors on standard error
+
+          --color <WHEN>
+              When to use colours
+
+              Possible values:
+              - auto:   On terminals, unless `NO_COLOR` is set
+              - always: Always
+              - never:  Never
+              
+              [default: auto]
+
+    What it is not good for:
+      The text is nonsense. Routing is nearly uniform: a token has as many experts
+      in common with the one before as chance has it. That is the worst case for
+      a cache: a hit rate is about the share of experts that fit, while trained
+      models reuse experts far more. Experts follow from a token's id nearly
+      alone, so measure with `--temp 1`: greedy text repeats itself. Read-ahead
+      guesses better than with real weights.
+
+    Examples:
+      esker bench synth --list
+      esker bench synth qwen3-30b-a3b synth.gguf --layers 8
+      esker run synth.gguf --memory 2G -p x -n 200 --temp 1 --ignore-eos --stats
     --- stderr ---
     "#);
 }

@@ -3,6 +3,7 @@
 //! `llama3.gguf` (dense, random weights, 512 tokens) is for what needs a model and no sense; what needs experts, a chat
 //! template or a vocabulary of some size uses the demo model of the repository.
 
+mod bench;
 mod chat;
 mod errors;
 mod help;

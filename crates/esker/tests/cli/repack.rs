@@ -1,18 +1,11 @@
 //! `esker repack`.
 
-use crate::support::{DEMO, TINY, arg, assert_run, directory, esker, json, little_memory, run};
+use crate::support::{
+    DEMO, TINY, arg, assert_run, directory, esker, interrupt, json, little_memory, names, run,
+};
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
-use std::process::Stdio;
-
-fn names(directory: &Path) -> Vec<String> {
-    let entries = fs::read_dir(directory).expect("a directory");
-    let mut names: Vec<String> =
-        entries.map(|e| e.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
-    names.sort();
-    names
-}
 
 #[test]
 fn there_and_back() {
@@ -189,16 +182,7 @@ fn interrupted_without_a_trace() {
     let source = directory.path().join("zeros.gguf");
     sparse(&source, 12 << 30);
     let out = directory.path().join("out.gguf");
-    let mut child = esker(&["repack", arg(&source), arg(&out), "-v"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("started");
-    // The first line comes when work has begun.
-    child.stderr.as_mut().expect("a pipe").read_exact(&mut [0; 8]).expect("a line");
-    let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(killed.expect("kill exists").success());
-    let output = child.wait_with_output().expect("ended");
+    let output = interrupt(esker(&["repack", arg(&source), arg(&out), "-v"]));
     assert_eq!(output.status.code(), Some(130));
     assert!(output.stdout.is_empty());
     assert_eq!(names(directory.path()), ["zeros.gguf"]);

@@ -1,6 +1,6 @@
 //! `esker completions` and `esker man`.
 
-use crate::support::{arg, directory, run, stdout};
+use crate::support::{arg, directory, names, run, stdout};
 use std::fs;
 
 #[test]
@@ -21,26 +21,22 @@ fn manual_pages() {
     let directory = directory();
     let pages = directory.path().join("man1");
     stdout(&["man", arg(&pages)]);
-    let mut names: Vec<String> = fs::read_dir(&pages)
-        .expect("made")
-        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
-        .collect();
-    names.sort();
     let expect = [
-        "chat",
-        "completions",
-        "detokenize",
-        "inspect",
-        "logits",
-        "man",
-        "plan",
-        "repack",
-        "run",
-        "tokenize",
+        "esker-bench-synth.1",
+        "esker-bench.1",
+        "esker-chat.1",
+        "esker-completions.1",
+        "esker-detokenize.1",
+        "esker-inspect.1",
+        "esker-logits.1",
+        "esker-man.1",
+        "esker-plan.1",
+        "esker-repack.1",
+        "esker-run.1",
+        "esker-tokenize.1",
+        "esker.1",
     ];
-    let expect: Vec<String> =
-        expect.iter().map(|name| format!("esker-{name}.1")).chain(["esker.1".into()]).collect();
-    assert_eq!(names, expect);
+    assert_eq!(names(&pages), expect);
     let run = fs::read_to_string(pages.join("esker-run.1")).expect("written");
     assert!(run.contains("\\-\\-top\\-k") && run.contains("\\-\\-color"), "{run}");
 }

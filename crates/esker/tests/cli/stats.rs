@@ -56,14 +56,14 @@ fn nothing_is_counted_where_nothing_is_read() {
 
 #[test]
 fn tables() {
-    assert_run!(run(&streamed(&["-n", "2", "--stats", "-v", "--io", "pool", "--no-direct-io"])), numbers, @r#"
+    assert_run!(run(&streamed(&["-n", "2", "--stats", "-v", "--io", "pool", "--no-direct-io", "--reads-max", "8"])), numbers, @r#"
     exit code: [N]
     --- stdout ---
      there was
     --- stderr ---
     note: using the demo model `[DEMO]`: for trying and testing, it knows nothing
     loaded Qwen4Exp-Tiny-MoE (qwen4exp) in [TIME]: [N] threads, context of [N] tokens
-    memory: budget of [N] as asked for; disk: [N] positioned-read workers, through the page cache (as asked)
+    memory: budget of [N] as asked for; disk: [N] positioned-read workers, through the page cache (as asked), [N] reads at a time as asked for
     memory plan: [N] of [N], room for [N] of the experts
      [N]  program, metadata and vocabulary, as measured
      [N]  every token reads them

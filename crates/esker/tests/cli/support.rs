@@ -1,7 +1,7 @@
 //! Running the program, and tiny files for it.
 
 use esker_gguf::{GgufWriter, Metadata, TensorSpec};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -18,8 +18,10 @@ pub fn esker(args: &[&str]) -> Command {
     for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS"] {
         command.env_remove(name);
     }
-    // Nothing is kept from, or for, other runs; a relative path is not used.
-    command.env("HOME", "/nonexistent").env_remove("XDG_STATE_HOME").env_remove("XDG_CACHE_HOME");
+    // Nothing is kept from, or for, other runs.
+    for name in ["HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"] {
+        command.env_remove(name);
+    }
     command.stdin(Stdio::null());
     command
 }
@@ -36,6 +38,17 @@ pub fn run_with(args: &[&str], input: &[u8]) -> Output {
     // A program that ends with an error may not read it.
     let _ = stdin.write_all(input);
     drop(stdin);
+    child.wait_with_output().expect("the program ends")
+}
+
+/// Sends Ctrl-C's signal after the first output on standard error, and waits for the end.
+#[cfg(unix)]
+pub fn interrupt(mut command: Command) -> Output {
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    child.stderr.as_mut().expect("a pipe").read_exact(&mut [0]).expect("a line");
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.expect("kill exists").success());
     child.wait_with_output().expect("the program ends")
 }
 
@@ -86,10 +99,10 @@ macro_rules! assert_run {
     };
     ($output:expr, $measured:ident, @$snapshot:literal) => {{
         let mut settings = insta::Settings::clone_current();
-        settings.add_filter(r"[^ `]*models/esker-moe-64m-small.gguf", "[DEMO]");
-        settings.add_filter(r"[^ `]*/esker-test-[A-Za-z0-9]+", "[DIR]");
+        settings.add_filter(r"[^ \n`]*models/esker-moe-64m-small.gguf", "[DEMO]");
+        settings.add_filter(r"[^ \n`]*/esker-test-[A-Za-z0-9]+", "[DIR]");
         settings.add_filter(r"\d+\.?\d* s\b", "[TIME]");
-        settings.add_filter(r"\d+\.?\d* tok/s", "[SPEED]");
+        settings.add_filter(r"\d+\.?\d* (tok|[KMG]iB)/s", "[SPEED]");
         for (pattern, replacement) in crate::support::filters(stringify!($measured)) {
             settings.add_filter(pattern, *replacement);
         }
@@ -117,6 +130,15 @@ pub fn filters(measured: &str) -> &'static [(&'static str, &'static str)] {
 /// A directory that goes with its owner; its name is replaced in snapshots.
 pub fn directory() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("esker-test-").tempdir().expect("a directory")
+}
+
+/// Names of all that is in a directory, sorted.
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<String> =
+        entries.map(|e| e.expect("an entry").file_name().into_string().expect("UTF-8")).collect();
+    names.sort();
+    names
 }
 
 /// A path as an argument.

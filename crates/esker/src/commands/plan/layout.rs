@@ -8,7 +8,7 @@ use std::path::Path;
 /// Lines of a plan that a model needs as well that is mapped from its file: nothing of it is streamed.
 const ALWAYS: [&str; 4] = ["process", "sequence_state", "decode_scratch", "prompt_scratch"];
 
-/// How a model would be run in a budget as large as memory.
+/// How a model would be run in a large budget.
 pub enum Streamed {
     Fits(Box<Plan>),
     /// Not even so.
@@ -26,17 +26,24 @@ impl Streamed {
     }
 }
 
-/// Plans the model at `path` for a budget of all memory that is free.
+/// Plans the model at `path` for a budget that it fits into, or for most of what is free if that is less. `None` if that
+/// is gone meanwhile.
 ///
 /// # Errors
 /// As planning has, except that the model does not fit.
-pub fn if_streamed(path: &Path, options: &EngineOptions, file_bytes: u64) -> Result<Streamed, EngineError> {
+pub fn if_streamed(
+    path: &Path,
+    options: &EngineOptions,
+    file_bytes: u64,
+) -> Result<Option<Streamed>, EngineError> {
+    let ample = file_bytes.saturating_mul(2).saturating_add(1 << 30);
     // Where the system does not say what is free, a budget is not held against it either.
-    let budget = free_bytes().unwrap_or(file_bytes.saturating_mul(2).saturating_add(1 << 30));
+    let budget = free_bytes().map_or(ample, |free| ample.min(free / 4 * 3));
     let options = EngineOptions { memory: Memory::Budget(budget), ..options.clone() };
     match esker_engine::plan(path, &options) {
-        Ok(report) => Ok(Streamed::Fits(Box::new(report.plan.expect("a budget is laid out")))),
-        Err(EngineError::Budget { smallest_budget, .. }) => Ok(Streamed::TooLarge { smallest_budget }),
+        Ok(report) => Ok(report.plan.map(|plan| Streamed::Fits(Box::new(plan)))),
+        Err(EngineError::Budget { smallest_budget, .. }) => Ok(Some(Streamed::TooLarge { smallest_budget })),
+        Err(EngineError::BudgetUnavailable { .. }) => Ok(None),
         Err(error) => Err(error),
     }
 }

@@ -23,9 +23,11 @@ pub fn plan(args: &PlanArgs, console: &Console) -> Result<(), Failure> {
     let (decided, streamed) = {
         let _spinner = Progress::spinner(console, "planning");
         let decided = esker_engine::plan(&path, &options).map_err(failed)?;
-        let streamed =
-            decided.plan.is_none().then(|| layout::if_streamed(&path, &options, decided.file_bytes));
-        (decided, streamed.transpose().map_err(failed)?)
+        let streamed = match decided.plan {
+            Some(_) => None,
+            None => layout::if_streamed(&path, &options, decided.file_bytes).map_err(failed)?,
+        };
+        (decided, streamed)
     };
     let gguf = model::open(&path)?;
     let mut report = Report::new(&path, decided, streamed.as_ref());

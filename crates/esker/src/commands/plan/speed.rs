@@ -35,7 +35,7 @@ pub struct Speed {
     pub in_memory_tokens_per_s: f64,
 }
 
-/// Random reads of a part of an expert.
+/// Random reads of the size of an expert's parts.
 #[derive(Serialize)]
 pub struct DiskBandwidth {
     /// At the best depth.
@@ -68,29 +68,26 @@ impl Traffic {
 pub struct Reads {
     /// The file with the most of them.
     path: PathBuf,
-    /// Mean size of a read.
+    /// The largest read.
     block_bytes: u64,
 }
 
 impl Reads {
     /// `None` for a model without experts.
     pub fn of(gguf: &Gguf) -> Option<Reads> {
-        let reads = |t: &TensorInfo| match (t.expert_stack(), &t.shape[..]) {
+        let read_bytes = |t: &TensorInfo| match (t.expert_stack(), t.block()) {
             // One read for each expert's slice.
-            (Some((n, _)), _) => Some(n),
-            // Repacked: one for each expert.
-            (None, &[_, n]) if t.block().is_some_and(|layer| t.name == esker_packed::tensor_name(layer)) => {
-                Some(n)
-            }
+            (Some((_, bytes)), _) => Some(bytes),
+            // Repacked: one for each expert, which is a row.
+            (None, Some(layer)) if t.name == esker_packed::tensor_name(layer) => t.shape.first().copied(),
             _ => None,
         };
-        let tensors: Vec<_> = gguf.tensors.iter().filter_map(|t| Some((t, reads(t)?))).collect();
-        let n: u64 = tensors.iter().map(|(_, n)| n).sum();
-        let bytes: u64 = tensors.iter().map(|(t, _)| t.size).sum();
+        let tensors: Vec<_> = gguf.tensors.iter().filter_map(|t| Some((t, read_bytes(t)?))).collect();
+        let block_bytes = tensors.iter().map(|&(_, bytes)| bytes).max()?;
         let of_file =
             |file: usize| tensors.iter().filter(|(t, _)| t.file == file).map(|(t, _)| t.size).sum::<u64>();
         let file = (0..gguf.files.len()).max_by_key(|&file| of_file(file))?;
-        Some(Reads { path: gguf.files[file].clone(), block_bytes: bytes.checked_div(n)? })
+        Some(Reads { path: gguf.files[file].clone(), block_bytes })
     }
 }
 
