@@ -6,7 +6,8 @@ use std::path::PathBuf;
 /// Show what a GGUF file holds
 ///
 /// Architecture, parameters, sizes per layer and per expert, tensor types. Only the header is read, so this
-/// is quick for files of any size, and works for architectures that cannot be run.
+/// is quick for files of any size, and works for architectures that cannot be run. Of a repacked file the model is
+/// shown; `--tensors` lists what is in the file.
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct InspectArgs {

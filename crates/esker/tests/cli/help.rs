@@ -390,7 +390,8 @@ fn inspect() {
     Show what a GGUF file holds
 
     Architecture, parameters, sizes per layer and per expert, tensor types. Only the header is read, so
-    this is quick for files of any size, and works for architectures that cannot be run.
+    this is quick for files of any size, and works for architectures that cannot be run. Of a repacked
+    file the model is shown; `--tensors` lists what is in the file.
 
     Usage: esker inspect [OPTIONS] [MODEL]
 

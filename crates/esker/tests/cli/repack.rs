@@ -44,6 +44,14 @@ fn there_and_back() {
     assert!(fs::read(&restored).expect("written") == fs::read(demo).expect("there"), "the same bytes");
 
     // The same model, and the same text from it.
+    let [mut before, mut after] = [DEMO, arg(&packed)].map(|model| json(&["inspect", model, "--json"]));
+    assert_eq!(after["packing"], serde_json::json!({ "align_bytes": 4096, "padding_bytes": 768 << 10 }));
+    for summary in [&mut before, &mut after] {
+        for name in ["files", "file_bytes", "packing"] {
+            summary[name].take();
+        }
+    }
+    assert_eq!(after, before);
     let options = ["-p", "Once upon a time", "-n", "8", "--greedy", "--json", "--context", "64"];
     let text = |model: &str, memory: &str| {
         json(&[&["run", model], &options[..], &["--memory", memory]].concat())["tokens"].take()

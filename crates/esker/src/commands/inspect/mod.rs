@@ -1,6 +1,7 @@
 //! `esker inspect`: what a GGUF file holds.
 
 mod metadata;
+mod packed;
 mod role;
 mod summary;
 mod text;
@@ -15,7 +16,14 @@ use summary::Summary;
 pub fn inspect(args: &InspectArgs, console: &Console) -> Result<(), Failure> {
     let path = model::resolve(console, args.model.as_deref())?;
     let gguf = model::open(&path)?;
-    let summary = Summary::new(&gguf, &path);
+    let unpacked = packed::model(&gguf).unwrap_or_else(|error| {
+        console.warning(format_args!("the file is repacked, and damaged: {error}"));
+        None
+    });
+    let summary = match unpacked {
+        Some((model, packing)) => Summary { packing: Some(packing), ..Summary::new(&model, &path) },
+        None => Summary::new(&gguf, &path),
+    };
     let mut stdout = console.stdout();
     if !args.json {
         let mut out = text::summary(&summary);

@@ -1,5 +1,6 @@
 //! The figures about a file; what `--json` prints.
 
+use super::packed::Packing;
 use super::role::{self, Role};
 use crate::model;
 use crate::output::escaped;
@@ -32,6 +33,8 @@ pub struct Summary {
     pub vocabulary: Option<Vocabulary>,
     pub experts: Option<Experts>,
     pub drafts: Option<Drafts>,
+    /// Of a repacked file. The tensors here are those of the model, not of the file.
+    pub packing: Option<Packing>,
     pub layers: Vec<Layer>,
     pub outside: Vec<Outside>,
     pub types: Vec<TypeShare>,
@@ -158,6 +161,7 @@ impl Summary {
             vocabulary: vocabulary(gguf),
             experts: experts(&layers, key("expert_used_count"), tensor_bytes),
             drafts: drafts_of(&layers),
+            packing: None,
             outside: outside(gguf),
             types: types(gguf),
             mix: mix(gguf),

@@ -113,6 +113,10 @@ fn general(s: &Summary) -> String {
             line(label, text);
         }
     }
+    if let Some(p) = &s.packing {
+        let padding = bytes(p.padding_bytes);
+        line("repacked", format!("experts one after the other, a read each; {padding} of padding"));
+    }
     if let Some(d) = &s.drafts {
         let blocks: Vec<String> = d.blocks.iter().map(u32::to_string).collect();
         line("drafts (MTP)", format!("block {}, {}: recognised, not run", blocks.join(", "), bytes(d.bytes)));
