@@ -6,7 +6,7 @@ use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
 use crate::plan::{PLAN_ALIGN, Plan, Sizes};
 use crate::resident::ResidentStore;
 use crate::sampler::SamplingError;
-use crate::slots::slot_layouts;
+use crate::slots::{SlotLayout, slot_layouts};
 use crate::tables::Tables;
 use crate::vocabulary::{self, VocabularyError};
 use esker_cache::{
@@ -454,11 +454,11 @@ fn reads_max(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, Strin
     if let Some(reads) = options.reads_max {
         return (reads, format!("{reads} reads at a time as asked for"));
     }
-    let part = sizes.layout.layers.iter().flatten().flat_map(|l| &l.parts).map(|p| p.bytes).max();
-    let (Some(folder), Some(part)) = (&options.probe_folder, part) else {
+    let longest = sizes.slots_of_layer.iter().flatten().filter_map(SlotLayout::longest_read).max();
+    let (Some(folder), Some((bytes, file))) = (&options.probe_folder, longest) else {
         return (READS_MAX, format!("{READS_MAX} reads at a time"));
     };
-    match probe::probe_cached(&gguf.files[0], part as usize, PROBE_SECONDS, folder) {
+    match probe::probe_cached(&gguf.files[file], bytes, PROBE_SECONDS, folder) {
         Ok(probed) => {
             // The depth counts transfers; a read of an expert is up to three. Fewer than four reads at a time would
             // leave the disk idle whenever one of them is being finished.

@@ -77,6 +77,11 @@ impl SlotLayout {
         SlotLayout { runs, parts, read_align, slot_bytes, expert_bytes: layer.expert_bytes() as usize }
     }
 
+    /// Bytes of the longest read of an expert, and the file that it is in.
+    pub(crate) fn longest_read(&self) -> Option<(usize, usize)> {
+        self.runs.iter().map(|run| (run.bytes, run.file)).max()
+    }
+
     /// The reads that bring expert `e` into a slot.
     pub(crate) fn segments(&self, e: usize, files: &[FileId]) -> SmallSegments {
         let segment = |run: &Run| Segment {
