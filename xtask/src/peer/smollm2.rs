@@ -123,7 +123,6 @@ impl Sides {
             let mut command = Command::new(program);
             command.args(words);
             let mut side = Side::start(who, command, arguments.common.timeout())?;
-            let facts: Facts = side.ask(&Request::Facts)?;
             let load = Load {
                 model: model.to_string_lossy().into_owned(),
                 threads: arguments.common.threads(),
@@ -133,6 +132,7 @@ impl Sides {
                 isa: arguments.common.isa.clone(),
             };
             let _: Loaded = side.ask(&Request::Load(load))?;
+            let facts: Facts = side.ask(&Request::Facts)?;
             if kv == Kv::F32 {
                 eprintln!("{}: {} ({})", who.name(), facts.version, facts.isa);
             }

@@ -277,7 +277,8 @@ impl Bench<'_> {
         if let Some(group) = &group {
             group.enter(side.pid())?;
         }
-        self.facts[usize::from(who == Who::LlamaCpp)] = Some(side.ask(&Request::Facts)?);
+        // Its answer means that the interpreter is up and libraries are loaded.
+        let _: Facts = side.ask(&Request::Facts)?;
         let idle = side.resident();
         Ok(Process { side, idle, group })
     }
@@ -285,6 +286,8 @@ impl Bench<'_> {
     fn loaded(&mut self, who: Who) -> Result<Process, PeerError> {
         let mut process = self.process(who)?;
         let _: Loaded = process.side.ask(&Request::Load(self.load.clone()))?;
+        // Loading chooses the instruction set.
+        self.facts[usize::from(who == Who::LlamaCpp)] = Some(process.side.ask(&Request::Facts)?);
         Ok(process)
     }
 

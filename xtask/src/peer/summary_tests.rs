@@ -87,6 +87,9 @@ fn rates_ratios_and_verdicts() {
     assert_eq!((prefill.quantity, prefill.verdict), (Quantity::Prefill(512), Verdict::Slower));
     assert!(close(prefill.median, 0.5) && close(prefill.llama_cpp, 512.0 / (0.256 * 1.03)));
 
+    // Best are the readings without noise.
+    assert!(close(decode.best, 1.5) && close(prefill.best, 0.5) && close(first.best, 4.0));
+
     assert_eq!((first.quantity, first.verdict), (Quantity::FirstToken, Verdict::Faster));
     assert!(close(first.median, 4.0), "less time is faster: {}", first.median);
 }
@@ -111,6 +114,22 @@ fn nothing_is_said_about_a_busy_machine() {
     assert_eq!(lines[0].median, summarize(&seven())[0].median, "the ratio is told all the same");
     assert_eq!((lines[1].verdict, lines[1].others), (Verdict::Slower, Some(0.1)));
     assert_eq!((lines[2].verdict, lines[2].others), (Verdict::Faster, None), "not every system tells");
+}
+
+#[test]
+fn the_best_are_chosen_on_each_side_for_itself() {
+    let mut raw = seven();
+    let of = |raw: &mut Raw, pair, who, ms| {
+        let run = raw.runs.iter_mut().find(|r| r.pair == Some(pair) && r.who == who && r.length == 128);
+        run.expect("a run").decode_ms = ms;
+    };
+    of(&mut raw, 2, Who::Esker, 10.0);
+    of(&mut raw, 5, Who::LlamaCpp, 40.0);
+    raw.starts.iter_mut().find(|s| s.pair == Some(4) && s.who == Who::Esker).expect("one").first_token_ms =
+        50.0;
+    let lines = summarize(&raw);
+    assert!(close(lines[0].best, 3.0), "10 ms against 30 ms: {}", lines[0].best);
+    assert!(close(lines[2].best, 8.0), "50 ms against 400 ms: {}", lines[2].best);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
     let settings = &raw.settings;
     let mut out = String::new();
     // Writing to a String cannot fail.
-    let _ = writeln!(out, "{}, {} threads, {} pairs", raw.model.name, settings.threads, settings.pairs);
+    let _ = writeln!(out, "{}, threads: {}, pairs: {}", raw.model.name, settings.threads, settings.pairs);
     let _ = writeln!(out, "Esker:     {} ({})", raw.esker.version, raw.esker.isa);
     let _ = writeln!(out, "llama.cpp: {} ({})", raw.llama_cpp.version, raw.llama_cpp.isa);
     let load = |l: Option<f64>| l.map_or_else(|| "?".to_owned(), |l| format!("{l:.1}"));
@@ -42,13 +42,13 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
     let _ =
         writeln!(out, "{cpu}, {} cores, load average {before} before and {after} after\n", raw.machine.cores);
 
-    let head = ["", "Esker", "llama.cpp", "ratio", "min", "max", "interval", "Esker is"];
+    let head = ["", "Esker", "llama.cpp", "ratio", "min", "max", "interval", "best", "Esker is"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(lines.iter().map(row));
     out += &columns(&rows);
     let _ = writeln!(
         out,
-        "ratio: median over pairs, above 1 where Esker is better; equivalent: within {:.0} %",
+        "ratio: median over pairs, above 1 where Esker is better; best: best reading of either side; equivalent: within {:.0} %",
         settings.margin * 100.0
     );
     for line in lines {
@@ -113,6 +113,7 @@ fn row(line: &Line) -> Vec<String> {
         format!("{:.2}", line.min),
         format!("{:.2}", line.max),
         interval,
+        format!("{:.2}", line.best),
         verdict.to_owned(),
     ]
 }
@@ -160,6 +161,7 @@ mod tests {
             quantity: Quantity::Decode(128),
             esker: 100.04,
             llama_cpp: 50.0,
+            best: 2.2,
             ratios: vec![2.0; 7],
             median: 2.0,
             min: 1.9,
@@ -175,9 +177,9 @@ mod tests {
         assert_eq!(cells[0], "decode at 128");
         assert_eq!(cells[1], "100.0 tok/s");
         assert_eq!(cells[6], "1.90 to 2.10 (98.4 %)");
-        assert_eq!(cells[7], "faster");
+        assert_eq!(cells[7..], ["2.20", "faster"]);
         let few = Line { interval: None, verdict: Verdict::Inconclusive, ..line };
-        assert_eq!(row(&few)[6..], ["too few pairs", "inconclusive"]);
+        assert_eq!(row(&few)[6..], ["too few pairs", "2.20", "inconclusive"]);
     }
 
     #[test]
