@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::stats::Stats;
 use crate::stop::StopScanner;
 use crate::vocabulary::VocabularyError;
-use esker_disk::memory;
+use esker_disk::{Disk, memory};
 use esker_gguf::Gguf;
 use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
 use esker_ops::{Ctx, Rows};
@@ -145,8 +145,21 @@ impl Engine {
     /// # Errors
     /// If the file is damaged or unsupported, or does not fit the budget.
     pub fn load(path: &Path, options: EngineOptions) -> Result<Engine, EngineError> {
+        Engine::load_from(path, options, None)
+    }
+
+    /// As [`load`](Self::load), but experts, rows and dense weights are read with `disk`, which must take
+    /// [`READS_MAX`](crate::READS_MAX) reads and the rows of tables besides (64 will do). For simulated faults.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn load_with_disk(path: &Path, options: EngineOptions, disk: Box<dyn Disk>) -> Result<Engine, EngineError> {
+        Engine::load_from(path, options, Some(disk))
+    }
+
+    fn load_from(path: &Path, options: EngineOptions, disk: Option<Box<dyn Disk>>) -> Result<Engine, EngineError> {
         let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note } =
-            load::load(path, &options)?;
+            load::load(path, &options, disk)?;
         Ok(Engine {
             gguf,
             model,

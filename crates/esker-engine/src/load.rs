@@ -185,7 +185,12 @@ struct LaidOut {
 }
 
 /// Opens, plans, allocates, builds.
-pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, EngineError> {
+/// `disk` is what experts are read with; `None` opens the best that the machine has.
+pub(crate) fn load(
+    path: &Path,
+    options: &EngineOptions,
+    disk: Option<Box<dyn Disk>>,
+) -> Result<Loaded, EngineError> {
     memory::return_freed_memory();
     let gguf = Gguf::open(path)?;
     let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
@@ -208,7 +213,7 @@ pub(crate) fn load(path: &Path, options: &EngineOptions) -> Result<Loaded, Engin
             (model, Store::Resident(store), None)
         }
         Some(LaidOut { sizes, plan, n_slots }) => {
-            let (model, store, disk) = laid_out(&gguf, options, &sizes, &n_slots)?;
+            let (model, store, disk) = laid_out(&gguf, options, &sizes, &n_slots, disk)?;
             memory_note.push_str("; ");
             memory_note.push_str(&disk);
             (model, store, Some(plan))
@@ -340,6 +345,7 @@ fn laid_out(
     options: &EngineOptions,
     sizes: &Sizes,
     n_slots: &[usize],
+    disk: Option<Box<dyn Disk>>,
 ) -> Result<(Model, Store, String), EngineError> {
     let (reads_max, depth_note) = reads_max(gguf, options, sizes);
     let reads = usize::from(reads_max);
@@ -350,7 +356,10 @@ fn laid_out(
         // A read has up to three parts, and each is a transfer of its own.
         workers: (3 * reads).clamp(1, WORKERS_MAX),
     };
-    let mut disk = open_best(disk_options)?;
+    let mut disk = match disk {
+        Some(disk) => disk,
+        None => open_best(disk_options)?,
+    };
     let files = gguf.files.iter().map(|path| disk.open(path)).collect::<Result<Vec<_>, _>>()?;
     let align = files.iter().map(|&file| disk.alignment(file)).max().unwrap_or(1);
 

@@ -17,6 +17,8 @@ const CACHED_ROWS: usize = 2048;
 pub(crate) const READS: usize = 32;
 /// Ids of row reads have this bit; those of experts do not.
 const ROW_READ: u64 = 1 << 63;
+/// And this one at the second attempt: a failed read is repeated once, as those of experts are.
+const SECOND_ATTEMPT: u64 = 1 << 62;
 
 /// Rows could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -184,8 +186,26 @@ impl Tables {
                     continue;
                 }
                 under_way -= 1;
-                let at = (completion.id.0 & !ROW_READ) as usize;
+                let at = (completion.id.0 & !(ROW_READ | SECOND_ATTEMPT)) as usize;
                 let row = rows[at];
+                if completion.result.is_err() && completion.id.0 & SECOND_ATTEMPT == 0 {
+                    let mut segments = SmallSegments::new();
+                    segments.push(Segment { file: *file, offset: place_of(row), len: row_bytes, into: 0 });
+                    let id = ReadId(completion.id.0 | SECOND_ATTEMPT);
+                    let buffer = completion.buffer;
+                    match disk.submit(Read { id, priority: Priority::Demand, buffer, segments }) {
+                        Ok(()) => {
+                            under_way += 1;
+                            continue;
+                        }
+                        // The disk is full of other reads: then the first failure stands.
+                        Err(full) => self.buffers.push(full.0.buffer),
+                    }
+                    if let Err(error) = completion.result {
+                        failed = Some(error);
+                    }
+                    continue;
+                }
                 match completion.result {
                     Ok(stats) => {
                         bytes_read += stats.bytes;
