@@ -153,11 +153,19 @@ impl Engine {
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn load_with_disk(path: &Path, options: EngineOptions, disk: Box<dyn Disk>) -> Result<Engine, EngineError> {
+    pub fn load_with_disk(
+        path: &Path,
+        options: EngineOptions,
+        disk: Box<dyn Disk>,
+    ) -> Result<Engine, EngineError> {
         Engine::load_from(path, options, Some(disk))
     }
 
-    fn load_from(path: &Path, options: EngineOptions, disk: Option<Box<dyn Disk>>) -> Result<Engine, EngineError> {
+    fn load_from(
+        path: &Path,
+        options: EngineOptions,
+        disk: Option<Box<dyn Disk>>,
+    ) -> Result<Engine, EngineError> {
         let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note } =
             load::load(path, &options, disk)?;
         Ok(Engine {
