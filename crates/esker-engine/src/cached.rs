@@ -474,20 +474,13 @@ impl ExpertStore for CachedStore {
     fn read_ahead(&mut self, il: usize, logits: &[f32]) {
         let layer = self.layer(il);
         let depth = self.routing.depth.min(logits.len());
-        let RouteBiasOptions { protect, .. } = self.routing.options;
         let mut ranked = std::mem::take(&mut self.routing.ranked);
         let mut score = std::mem::take(&mut self.routing.score);
         esker_ops::top_k(logits, &mut ranked[..depth]);
         if let Some(bias) = self.route_bias(il)
-            && bias.bonus > 0.0
-            && protect < depth
+            && bias.is_active(depth)
         {
-            score.clear();
-            score.extend(
-                logits.iter().zip(bias.resident).map(|(l, &here)| if here { l + bias.bonus } else { *l }),
-            );
-            ranked[..protect].iter().for_each(|&e| score[e as usize] = f32::NEG_INFINITY);
-            esker_ops::top_k(&score, &mut ranked[protect..depth]);
+            bias.reselect(logits, &mut score, &mut ranked[..depth]);
         }
         self.routing.ranked16.clear();
         self.routing.ranked16.extend(ranked[..depth].iter().map(|&e| e as u16));

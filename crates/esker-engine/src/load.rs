@@ -184,8 +184,7 @@ struct LaidOut {
     n_slots: Vec<usize>,
 }
 
-/// Opens, plans, allocates, builds.
-/// `disk` is what experts are read with; `None` opens the best that the machine has.
+/// Opens, plans, allocates, builds. `disk` is what experts are read with; `None` opens the best that the machine has.
 pub(crate) fn load(
     path: &Path,
     options: &EngineOptions,
@@ -230,19 +229,29 @@ pub(crate) fn decide(
     context: usize,
     threads: usize,
 ) -> Result<Decision, EngineError> {
+    let all_in_memory = |why| Ok(Decision { laid_out: None, why });
+    if options.memory == Memory::Resident {
+        return all_in_memory("memory: all of the model, as asked for".into());
+    }
+    let available = memory::available();
+    // Far from the limit nothing needs to be measured.
+    let file = gguf.total_file_bytes();
+    if let (Memory::Auto, Some(free)) = (options.memory, available.as_ref().map(|a| a.bytes))
+        && context <= DEFAULT_CONTEXT
+        && file.saturating_mul(2).saturating_add(1 << 30) < free
+    {
+        return all_in_memory(format!("memory: all of the model; {free} bytes are free"));
+    }
     // Resident pages that are shared with other processes count in full: they may go away under us. Code that has not run
     // yet is going to.
     let measured =
         || memory::footprint().map_or(0, |f| f.rss) + memory::untouched_program_bytes().unwrap_or(0);
     let process = options.process_bytes.unwrap_or_else(measured);
     let measure = || Sizes::measure(gguf, options, context, threads);
-    let all_in_memory = |why| Ok(Decision { laid_out: None, why });
-    let available = memory::available();
-    let (budget, sizes, why) = match (options.memory, &available) {
-        (Memory::Resident, _) => return all_in_memory("memory: all of the model, as asked for".into()),
+    let (budget, sizes, why) = match (options.memory, available) {
         (Memory::Budget(budget), available) => {
             // What the process has already is part of its budget.
-            if let Some(available) = available.as_ref().map(|a| a.bytes + process)
+            if let Some(available) = available.map(|a| a.bytes + process)
                 && budget > available
             {
                 return Err(EngineError::BudgetUnavailable { budget, available });
@@ -250,13 +259,8 @@ pub(crate) fn decide(
             (budget, measure()?, format!("memory: budget of {budget} bytes as asked for"))
         }
         (_, Some(available)) => {
-            // Far from the limit nothing needs to be measured.
-            let (file, free) = (gguf.total_file_bytes(), available.bytes);
-            if context <= DEFAULT_CONTEXT && file.saturating_mul(2).saturating_add(1 << 30) < free {
-                return all_in_memory(format!("memory: all of the model; {free} bytes are free"));
-            }
-            let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(free / 4);
-            let budget = free + process - reserve;
+            let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(available.bytes / 4);
+            let budget = available.bytes + process - reserve;
             let sizes = measure()?;
             let all =
                 process + file + sizes.state + sizes.scratch_prompt + sizes.scratch_decode + sizes.sampler;
@@ -361,7 +365,11 @@ fn laid_out(
         None => open_best(disk_options)?,
     };
     let files = gguf.files.iter().map(|path| disk.open(path)).collect::<Result<Vec<_>, _>>()?;
-    let align = files.iter().map(|&file| disk.alignment(file)).max().unwrap_or(1);
+    let aligns: Vec<usize> = files.iter().map(|&file| disk.alignment(file)).collect();
+    if let Some(align) = aligns.iter().find(|&&align| align > PLAN_ALIGN) {
+        let expected = format!("false where a disk asks for an alignment of {align}, more than {PLAN_ALIGN}");
+        return Err(EngineError::OptionRange { name: "direct", value: "true".to_owned(), expected });
+    }
 
     let dense = read_dense(&mut *disk, &files, &sizes.kept)?;
     let mut fetch = |tensor: &TensorInfo, purpose: Purpose| match purpose {
@@ -374,7 +382,7 @@ fn laid_out(
     };
     let (model, layout) = Model::load(gguf, &mut fetch)?;
 
-    let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, align);
+    let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, &aligns);
     let sizes_of_slots =
         || classes.iter().zip(n_slots).flat_map(|(class, &n)| std::iter::repeat_n(class.slot_bytes, n));
     let on_disk: Vec<_> =

@@ -140,7 +140,8 @@ impl Sizes {
             (_, false) => scratch(chunk, Output::Last)?,
             (_, true) => scratch(chunk, Output::All)?,
         };
-        let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, PLAN_ALIGN);
+        let (slots_of_layer, classes) =
+            slot_layouts(&layout, PLAN_ALIGN, &vec![PLAN_ALIGN; gguf.files.len()]);
         // A sampler keeps the logits, the candidates with their ids, and their probabilities in f64.
         let sampler = 20 * model.n_vocab() as u64;
         let in_memory = |t: &&esker_models::TableLayout| !kept.iter().any(|k| k.name == t.tensor.name);

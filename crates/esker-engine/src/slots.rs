@@ -14,6 +14,8 @@ struct Run {
     /// From one expert to the next.
     stride: u64,
     bytes: usize,
+    /// What direct reads of the file ask for; 1 for buffered ones.
+    read_align: usize,
     /// Where the run's aligned span starts in a slot.
     into: usize,
 }
@@ -37,8 +39,6 @@ struct PartPlace {
 pub(crate) struct SlotLayout {
     runs: Vec<Run>,
     parts: Vec<PartPlace>,
-    /// What direct reads of the files ask for; 1 for buffered ones.
-    read_align: usize,
     /// Bytes of a slot that can take any expert of the layer.
     pub(crate) slot_bytes: usize,
     /// Bytes of one expert, alignment not counted.
@@ -46,8 +46,8 @@ pub(crate) struct SlotLayout {
 }
 
 impl SlotLayout {
-    /// A slot has room for spans of `slot_align`. Spans of `read_align`, which divides it, lie inside those.
-    pub(crate) fn new(layer: &ExpertLayout, slot_align: usize, read_align: usize) -> SlotLayout {
+    /// A slot has room for spans of `slot_align`. Spans of each file's `read_aligns`, which divide it, lie inside those.
+    pub(crate) fn new(layer: &ExpertLayout, slot_align: usize, read_aligns: &[usize]) -> SlotLayout {
         let mut runs: Vec<Run> = Vec::new();
         let mut parts = Vec::new();
         for part in &layer.parts {
@@ -64,7 +64,9 @@ impl SlotLayout {
                 }
                 _ => {
                     parts.push(PartPlace { run: runs.len(), from: 0, bytes });
-                    runs.push(Run { file: tensor.file, offset, stride: part.stride, bytes, into: 0 });
+                    let (file, stride) = (tensor.file, part.stride);
+                    let read_align = read_aligns[file];
+                    runs.push(Run { file, offset, stride, bytes, read_align, into: 0 });
                 }
             }
         }
@@ -74,7 +76,7 @@ impl SlotLayout {
             let span = |e| aligned_span(run.start(e), run.bytes, slot_align).len;
             slot_bytes += (0..layer.n_expert).map(span).max().unwrap_or(0);
         }
-        SlotLayout { runs, parts, read_align, slot_bytes, expert_bytes: layer.expert_bytes() as usize }
+        SlotLayout { runs, parts, slot_bytes, expert_bytes: layer.expert_bytes() as usize }
     }
 
     /// Bytes of the longest read of an expert, and the file that it is in.
@@ -97,7 +99,7 @@ impl SlotLayout {
     pub(crate) fn slices<'a>(&self, e: usize, slot: &'a [u8]) -> ArrayVec<&'a [u8], 3> {
         let slice = |part: &PartPlace| {
             let run = &self.runs[part.run];
-            let skip = aligned_span(run.start(e), run.bytes, self.read_align).skip;
+            let skip = aligned_span(run.start(e), run.bytes, run.read_align).skip;
             &slot[run.into + skip + part.from..][..part.bytes]
         };
         self.parts.iter().map(slice).collect()
@@ -120,12 +122,12 @@ pub(crate) struct SizeClass {
 pub(crate) fn slot_layouts(
     layout: &StoreLayout,
     slot_align: usize,
-    read_align: usize,
+    read_aligns: &[usize],
 ) -> (Vec<Option<SlotLayout>>, Vec<SizeClass>) {
     let slots: Vec<_> = layout
         .layers
         .iter()
-        .map(|l| l.as_ref().map(|l| SlotLayout::new(l, slot_align, read_align)))
+        .map(|l| l.as_ref().map(|l| SlotLayout::new(l, slot_align, read_aligns)))
         .collect();
     let mut classes: Vec<SizeClass> = Vec::new();
     for (il, (slot, layer)) in slots.iter().zip(&layout.layers).enumerate() {

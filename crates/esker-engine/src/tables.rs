@@ -5,8 +5,8 @@
 
 use crate::plan::PLAN_ALIGN;
 use esker_disk::{
-    Arena, Buffer, Completion, Disk, FileId, Priority, Read, ReadError, ReadId, Segment, SmallSegments,
-    WaitError, aligned_span,
+    Arena, Buffer, Completion, Disk, FileId, Priority, Read, ReadError, ReadId, Segment, WaitError,
+    aligned_span,
 };
 use esker_models::{Fetch, Purpose, TableId, TableLayout};
 use esker_ops::WeightBytes;
@@ -144,6 +144,10 @@ impl Tables {
         };
         let (n_cols, row_bytes, align) = (layout.n_cols, *row_bytes, disk.alignment(*file));
         let place_of = |row: u64| layout.tensor.offset + row * row_bytes as u64;
+        let read = |id, row, buffer| {
+            let segment = Segment { file: *file, offset: place_of(row), len: row_bytes, into: 0 };
+            Read { id: ReadId(id), priority: Priority::Demand, buffer, segments: segment.into() }
+        };
         let (mut next, mut under_way, mut bytes_read) = (0, 0, 0);
         let mut failed = None;
         while next < rows.len() || under_way > 0 {
@@ -159,10 +163,7 @@ impl Tables {
                     continue;
                 }
                 let Some(buffer) = self.buffers.pop() else { break };
-                let mut segments = SmallSegments::new();
-                segments.push(Segment { file: *file, offset: place_of(row), len: row_bytes, into: 0 });
-                let id = ReadId(ROW_READ | next as u64);
-                match disk.submit(Read { id, priority: Priority::Demand, buffer, segments }) {
+                match disk.submit(read(ROW_READ | next as u64, row, buffer)) {
                     Ok(()) => {
                         under_way += 1;
                         next += 1;
@@ -189,11 +190,7 @@ impl Tables {
                 let at = (completion.id.0 & !(ROW_READ | SECOND_ATTEMPT)) as usize;
                 let row = rows[at];
                 if completion.result.is_err() && completion.id.0 & SECOND_ATTEMPT == 0 {
-                    let mut segments = SmallSegments::new();
-                    segments.push(Segment { file: *file, offset: place_of(row), len: row_bytes, into: 0 });
-                    let id = ReadId(completion.id.0 | SECOND_ATTEMPT);
-                    let buffer = completion.buffer;
-                    match disk.submit(Read { id, priority: Priority::Demand, buffer, segments }) {
+                    match disk.submit(read(completion.id.0 | SECOND_ATTEMPT, row, completion.buffer)) {
                         Ok(()) => {
                             under_way += 1;
                             continue;

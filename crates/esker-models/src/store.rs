@@ -180,3 +180,21 @@ pub struct RouteBias<'a> {
     /// Ranks taken from the raw logits always.
     pub protect: usize,
 }
+
+impl RouteBias<'_> {
+    /// True if the bias can change a selection of `k`.
+    pub fn is_active(&self, k: usize) -> bool {
+        self.bonus > 0.0 && self.protect < k
+    }
+
+    /// Chooses anew the ranks of `ranked` after the protected ones, which hold the top of the raw `logits` already:
+    /// resident experts get their bonus. `score` is scratch. The order is that of the biased scores.
+    pub fn reselect(&self, logits: &[f32], score: &mut Vec<f32>, ranked: &mut [u32]) {
+        score.clear();
+        let biased = |(l, &here): (&f32, &bool)| if here { l + self.bonus } else { *l };
+        score.extend(logits.iter().zip(self.resident).map(biased));
+        let (protected, others) = ranked.split_at_mut(self.protect);
+        protected.iter().for_each(|&e| score[e as usize] = f32::NEG_INFINITY);
+        esker_ops::top_k(score, others);
+    }
+}

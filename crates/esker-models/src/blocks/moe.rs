@@ -90,23 +90,11 @@ fn route(
         let chosen = &mut experts[t * k..][..k];
         top_k(logits.row(t), chosen);
         if let Some(bias) = store.route_bias(il)
-            && bias.bonus > 0.0
-            && bias.protect < k
+            && bias.is_active(k)
         {
             scratch.chosen.clear();
             scratch.chosen.extend_from_slice(chosen);
-            scratch.score.clear();
-            scratch.score.extend(
-                logits
-                    .row(t)
-                    .iter()
-                    .zip(bias.resident)
-                    .map(|(l, &here)| if here { l + bias.bonus } else { *l }),
-            );
-            for &e in &scratch.chosen[..bias.protect] {
-                scratch.score[e as usize] = f32::NEG_INFINITY;
-            }
-            top_k(&scratch.score, &mut chosen[bias.protect..]);
+            bias.reselect(logits.row(t), &mut scratch.score, chosen);
             // Rank order is that of the raw probabilities, whichever way an expert came in.
             chosen[bias.protect..].sort_by(|&a, &b| {
                 logits.row(t)[b as usize].total_cmp(&logits.row(t)[a as usize]).then(a.cmp(&b))
