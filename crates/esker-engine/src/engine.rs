@@ -11,7 +11,7 @@ use crate::vocabulary::VocabularyError;
 use esker_disk::{Disk, memory};
 use esker_gguf::Gguf;
 use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
-use esker_ops::{Ctx, Rows};
+use esker_ops::{Ctx, Op, Phase, Profile, Rows};
 use esker_text::Tokenizer;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -239,6 +239,11 @@ impl Engine {
         &self.notes
     }
 
+    /// Where the time of passes and of sampling goes; counts once it is turned on.
+    pub fn profile(&self) -> &Profile {
+        self.ctx.profile()
+    }
+
     /// Installs the function that sees intermediate values; see [`esker_ops::ProbeFn`].
     pub fn set_probe(&self, probe: Option<esker_ops::ProbeFn>) {
         self.ctx.set_probe(probe);
@@ -282,9 +287,15 @@ impl Engine {
             return Ok(None);
         }
         session.broken = true;
+        let profile = self.ctx.profile();
+        profile.begin(if tokens.len() > 1 { Phase::Prefill } else { Phase::Decode });
+        let started = profile.is_on().then(Instant::now);
         let mut pass =
             Pass::new(&self.ctx, self.store.as_dyn(), &mut self.scratch, &mut self.moved, tokens.len())?;
         let logits = self.model.forward(&mut pass, tokens, &mut session.state, output)?;
+        if let Some(started) = started {
+            self.ctx.profile().end_pass(tokens.len(), started.elapsed());
+        }
         session.tokens.extend_from_slice(tokens);
         session.broken = false;
         Ok(logits)
@@ -390,8 +401,9 @@ impl Engine {
             finish = Finish::MaxTokens;
         }
         while let Some(row) = logits.take() {
+            let timer = self.ctx.time(Op::Sampling);
             let token = sampler.sample(row.row(0), &session.tokens);
-            drop(row);
+            drop((timer, row));
             tokens.push(token);
             if first_drawn.is_none() {
                 first_drawn = Some(Instant::now());

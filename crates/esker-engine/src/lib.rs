@@ -23,7 +23,7 @@ pub use engine::{Engine, Event, Finish, GenerateOptions, Generation, GenerationS
 pub use esker_cache::PolicyConfig;
 pub use esker_disk::Backend;
 pub use esker_models::Output;
-pub use esker_ops::{KvType, Rows};
+pub use esker_ops::{KvType, Op, OpTime, PassTime, Phase, Profile, Rows};
 pub use load::{EngineError, PlanReport, default_threads, plan};
 pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
 pub use plan::{ClassPlan, Plan, PlanLine};

@@ -54,6 +54,9 @@ pub fn run(options: &Options) {
     );
     println!("{:8} {:7} {:>9} {:>7} {:>7} {:>9} {:>8}", "", "", "GB/s", "%", "GB/s", "GFLOP/s", "us");
     for &ty in &options.types {
+        if !options.cols.is_multiple_of(ty.block_elems()) {
+            continue;
+        }
         let mut sums = Vec::new();
         for &isa in &options.isas {
             force_isa(isa).expect("only available ones are listed");
@@ -94,8 +97,8 @@ pub fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> 
     if let Some(isa) = options.isas.iter().find(|isa| !isa.is_available()) {
         return Err(format!("{isa} is not available here"));
     }
-    if options.cols == 0 || !options.cols.is_multiple_of(256) {
-        return Err(format!("--cols is {}, expected a multiple of 256", options.cols));
+    if options.cols == 0 || !options.cols.is_multiple_of(32) {
+        return Err(format!("--cols is {}, expected a multiple of 32", options.cols));
     }
     if options.types.is_empty() {
         let skip = |ty: &GgmlType| {

@@ -4,7 +4,7 @@ use crate::blocks::attention::Heads;
 use crate::pass::Pass;
 use crate::state::{LayerState, StateBytes, StateOptions};
 use crate::tensors::{LoadError, Tensors};
-use esker_ops::{KvCache, KvType, Matrix, RopeSpec, RopeStyle, Rows, Vector, matmul, rms_norm};
+use esker_ops::{KvCache, KvType, Matrix, Op, RopeSpec, RopeStyle, Rows, Vector, matmul, rms_norm};
 
 /// Blocks that are run: `block_count` less the draft (MTP) blocks, which are skipped with a note.
 pub(crate) fn trunk_layers(t: &mut Tensors<'_>, notes: &mut Vec<String>) -> Result<usize, LoadError> {
@@ -90,6 +90,7 @@ pub(crate) fn predict_routes(
         && let Some((norm, router)) = router
         && pass.store.wants_read_ahead(il)
     {
+        let _timer = pass.ctx.time(Op::Request);
         let logits = matmul(pass.ctx, router, &rms_norm(pass.ctx, x, norm, eps));
         pass.store.read_ahead(il, logits.row(0));
     }

@@ -6,11 +6,11 @@
 use crate::blocks::attention::{Heads, PlainAttention};
 use crate::blocks::moe::{Gating, moe};
 use crate::layers::{attention_state, attention_state_bytes, predict_routes, rope_spec, trunk_layers};
-use crate::pass::{Output, Pass, output_rows};
+use crate::pass::{Output, Pass, logits, output_rows};
 use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
-use esker_ops::{KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, matmul, rms_norm};
+use esker_ops::{KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, rms_norm};
 
 struct Hparams {
     heads: Heads,
@@ -116,6 +116,6 @@ impl Olmoe {
         }
         state.n_past += tokens.len();
         let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
-        Ok(Some(matmul(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
+        Ok(Some(logits(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::blocks::moe::{Grouping, RoutingMoved};
 use crate::store::{ExpertStore, StoreError, TableId};
-use esker_ops::{Ctx, Rows};
+use esker_ops::{Ctx, Matrix, Op, Rows, matmul};
 
 /// Which tokens' logits a pass returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ impl<'a> Pass<'a> {
         table: TableId,
         fill: impl FnOnce(&mut Vec<u64>),
     ) -> Result<Rows, StoreError> {
+        let _timer = self.ctx.time(Op::Embed);
         self.table_rows.clear();
         fill(self.table_rows);
         let n_cols = self.store.layout().tables[table.0].n_cols;
@@ -75,4 +76,10 @@ pub(crate) fn output_rows(ctx: &Ctx, x: Rows, output: Output) -> Option<Rows> {
         Output::Last if x.n_rows() == 1 => Some(x),
         Output::Last => Some(esker_ops::gather_rows(ctx, &x, &[x.n_rows() - 1])),
     }
+}
+
+/// The product with the output matrix: `[n_tokens, n_embd]`, normed, to `[n_tokens, n_vocab]`.
+pub(crate) fn logits(ctx: &Ctx, output: &Matrix, x: &Rows) -> Rows {
+    let _timer = ctx.time(Op::Output);
+    matmul(ctx, output, x)
 }

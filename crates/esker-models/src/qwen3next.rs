@@ -11,13 +11,12 @@ use crate::blocks::moe::{Gating, SharedExpert, moe};
 use crate::layers::{
     attention_state, attention_state_bytes, is_recurrent, predict_routes, rope_spec, trunk_layers,
 };
-use crate::pass::{Output, Pass, output_rows};
+use crate::pass::{Output, Pass, logits, output_rows};
 use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    HeadPairing, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, matmul,
-    rms_norm,
+    HeadPairing, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, rms_norm,
 };
 
 struct Hparams {
@@ -149,6 +148,6 @@ impl Qwen3Next {
         }
         state.n_past += tokens.len();
         let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
-        Ok(Some(matmul(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
+        Ok(Some(logits(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
     }
 }

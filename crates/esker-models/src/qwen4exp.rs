@@ -11,13 +11,14 @@ use crate::blocks::hyper::{HyperShape, Mixer};
 use crate::blocks::moe::{Gating, SharedExpert, moe};
 use crate::blocks::ngram::{Ngram, NgramHparams};
 use crate::layers::{is_recurrent, rope_spec, trunk_layers};
-use crate::pass::{Output, Pass, output_rows};
+use crate::pass::{Output, Pass, logits, output_rows};
 use crate::state::{LayerState, NgramState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    Ctx, HeadPairing, IndexKeys, KvCache, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector,
-    combine_streams, matmul, matmul_many, repeat_streams, rms_norm_heads, rope_heads, select_positions,
+    Ctx, HeadPairing, IndexKeys, KvCache, Matrix, Op, RopeAngles, RopeSpec, RopeStyle, Rows, Selection,
+    Vector, combine_streams, matmul, matmul_many, repeat_streams, rms_norm_heads, rope_heads,
+    select_positions,
 };
 
 /// Sizes and choices.
@@ -220,11 +221,12 @@ impl Qwen4Exp {
         state.n_past += tokens.len();
         let Some(r) = output_rows(ctx, r, output) else { return Ok(None) };
         let h = self.output_hc.mix_only(ctx, &r, hp.hyper);
-        Ok(Some(matmul(ctx, &self.output, &h)))
+        Ok(Some(logits(ctx, &self.output, &h)))
     }
 
     /// Read-ahead: the router of layer `il` on the residual as it is before the layer under it has finished.
     fn predict(&self, pass: &mut Pass<'_>, il: usize, r: &Rows) {
+        let _timer = pass.ctx.time(Op::Request);
         if r.n_rows() == 1
             && let Some(layer) = self.layers.get(il)
             && pass.store.wants_read_ahead(il)

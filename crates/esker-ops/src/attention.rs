@@ -1,7 +1,7 @@
 //! KV cache, block index and attention over them.
 
 use crate::rope::{RopeAngles, RopeSpec};
-use crate::{Ctx, Rows, Vector, rms_norm_heads, rope_heads};
+use crate::{Ctx, Op, Rows, Vector, rms_norm_heads, rope_heads};
 use esker_kernels as k;
 use esker_kernels::{AttnShape, Kv, KvMut, Visible};
 
@@ -81,6 +81,7 @@ impl KvCache {
     /// # Panics
     /// If there is no room: sessions check their context before a pass.
     pub fn push(&mut self, ctx: &Ctx, keys: &Rows, values: &Rows) {
+        let _timer = ctx.time(Op::KvStore);
         assert!(self.len + keys.n_rows() <= self.capacity, "the session checked that the tokens fit");
         let (h, c, d, first) = (self.n_head_kv, self.capacity, self.head_dim, self.len);
         let (k_dst, v_dst) = match &mut self.store {
@@ -116,6 +117,7 @@ impl Selection {
 /// Grouped-query attention of `q`, `[n_tokens, n_head * head_dim]`, over a cache that already holds the tokens' own
 /// keys and values. Returns the same shape as `q`.
 pub fn attend(ctx: &Ctx, q: &Rows, kv: &KvCache, scale: f32, selection: &Selection) -> Rows {
+    let _timer = ctx.time(Op::Attention);
     let shape = AttnShape {
         n_head: q.n_cols() / kv.head_dim,
         n_head_kv: kv.n_head_kv,
@@ -182,6 +184,7 @@ impl IndexKeys {
     /// Appends raw keys (`[n_tokens, dim]`); completes blocks: mean of the raw keys, then norm, then rope at the position
     /// of the block's first token.
     pub fn push(&mut self, ctx: &Ctx, raw: &Rows, norm: &Vector, eps: f32, rope: &RopeSpec) {
+        let _timer = ctx.time(Op::Indexer);
         let pending_tokens = self.pending.len() / self.dim;
         let new_blocks = (pending_tokens + raw.n_rows()) / self.ratio;
         if new_blocks == 0 {
@@ -223,6 +226,7 @@ pub fn select_positions<'k>(
     first_position: usize,
     budget: usize,
 ) -> &'k Selection {
+    let _timer = ctx.time(Op::Indexer);
     let ratio = keys.ratio;
     let last = first_position + iq.n_rows();
     let selection = &mut keys.selection;

@@ -1,6 +1,7 @@
 //! `Ctx`: what every operation needs besides its operands.
 
 use crate::matmul::Roundings;
+use crate::profile::{Op, OpTimer, Profile};
 use crate::rows::{FreeList, Rows};
 use esker_kernels::AttnScratch;
 use esker_kernels::pool::Pool;
@@ -30,6 +31,7 @@ pub struct Ctx {
     row_numbers: RefCell<Rc<Vec<u32>>>,
     pub(crate) attn: RefCell<AttnScratch>,
     probe: RefCell<Option<ProbeFn>>,
+    profile: Profile,
 }
 
 impl Ctx {
@@ -53,6 +55,7 @@ impl Ctx {
             row_numbers: RefCell::default(),
             attn: RefCell::new(AttnScratch::new()),
             probe: RefCell::new(None),
+            profile: Profile::default(),
         }
     }
 
@@ -64,6 +67,16 @@ impl Ctx {
     /// The pool, for work that is no operation on rows.
     pub fn pool(&self) -> &Pool {
         &self.pool
+    }
+
+    /// Where time goes.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Counts the time until the timer is dropped for `op`; see [`Profile::time`].
+    pub fn time(&self, op: Op) -> OpTimer<'_> {
+        self.profile.time(op)
     }
 
     /// Rows with unspecified contents.

@@ -1,7 +1,7 @@
 //! Routed experts: `down_e(silu(gate_e x) ⊙ (up_e x))` for the tokens routed to each.
 
 use crate::matmul::Inputs;
-use crate::{Ctx, Rows};
+use crate::{Ctx, Op, Rows};
 use arrayvec::ArrayVec;
 use esker_kernels::act::act_format;
 use esker_kernels::matmul::{self as kernel, Job, Weights};
@@ -52,8 +52,10 @@ pub fn with_expert_input<R>(
     pairs_max: usize,
     body: impl FnOnce(&ExpertInput<'_>) -> R,
 ) -> R {
+    let timer = ctx.time(Op::ExpertsUp);
     let mut bufs = ctx.acts.borrow_mut();
     let inputs = Inputs::new(ctx, &mut bufs, tys.iter().map(|&ty| act_format(ty)), x.data(), x.n_cols());
+    drop(timer);
     body(&ExpertInput { ctx, inputs, pairs_max })
 }
 
@@ -69,6 +71,7 @@ impl ExpertInput<'_> {
         let n_pairs: usize = calls.iter().map(|c| c.tokens.len()).sum();
         assert!(n_pairs <= self.pairs_max, "{n_pairs} pairs in a round made for {}", self.pairs_max);
         // Always the same shapes, whatever the routing: so that scratch memory can be planned.
+        let timer = self.ctx.time(Op::ExpertsUp);
         let mut gate = self.ctx.rows(self.pairs_max, n_ff);
         let mut up = self.ctx.rows(self.pairs_max, n_ff);
         {
@@ -81,6 +84,7 @@ impl ExpertInput<'_> {
                 let (up_out, rest) = up_rest.split_at_mut(n);
                 up_rest = rest;
                 for (weights, out) in [(call.weights.gate, gate_out), (call.weights.up, up_out)] {
+                    self.ctx.profile().read_weights(weights.bytes.len());
                     let acts = self.inputs.get(act_format(weights.ty));
                     jobs.push(Job { weights, acts, tokens: Some(call.tokens), out });
                 }
@@ -95,6 +99,8 @@ impl ExpertInput<'_> {
             &gate.data()[..used],
         );
         drop(gate);
+        drop(timer);
+        let _timer = self.ctx.time(Op::ExpertsDown);
         let mut bufs = self.ctx.hidden_acts.borrow_mut();
         let formats = calls.iter().map(|c| act_format(c.weights.down.ty));
         let inputs = Inputs::new(self.ctx, &mut bufs, formats, &hidden.data()[..used], n_ff);
@@ -109,6 +115,7 @@ impl ExpertInput<'_> {
                 let (out, rest) = down_rest.split_at_mut(n * n_embd);
                 down_rest = rest;
                 let acts = inputs.get(act_format(call.weights.down.ty));
+                self.ctx.profile().read_weights(call.weights.down.bytes.len());
                 let tokens = Some(&rows[first_row..first_row + n]);
                 jobs.push(Job { weights: call.weights.down, acts, tokens, out });
                 first_row += n;

@@ -1,6 +1,6 @@
 //! Products of activations with weight matrices.
 
-use crate::{Ctx, Matrix, Rows};
+use crate::{Ctx, Matrix, Op, Rows};
 use arrayvec::ArrayVec;
 use esker_kernels::act::{ActBuf, ActFormat, Acts, act_format};
 use esker_kernels::matmul::{self as kernel, Job};
@@ -13,6 +13,7 @@ pub fn matmul(ctx: &Ctx, w: &Matrix, x: &Rows) -> Rows {
 
 /// Several products of the same activations in one pool round; the activations are rounded once per format.
 pub fn matmul_many<const N: usize>(ctx: &Ctx, ws: [&Matrix; N], x: &Rows) -> [Rows; N] {
+    let _timer = ctx.time(Op::Matmul);
     for w in ws {
         assert_eq!(
             w.n_cols(),
@@ -29,6 +30,7 @@ pub fn matmul_many<const N: usize>(ctx: &Ctx, ws: [&Matrix; N], x: &Rows) -> [Ro
     let mut jobs: ArrayVec<Job<'_>, N> = ArrayVec::new();
     for (w, out) in ws.iter().zip(&mut outs) {
         let acts = inputs.get(act_format(w.ty()));
+        ctx.profile().read_weights(w.weights().bytes.len());
         jobs.push(Job { weights: w.weights(), acts, tokens: None, out: out.data_mut() });
     }
     kernel::matmul(&ctx.pool, &mut jobs);

@@ -1,6 +1,6 @@
 //! Rotary position embedding. Source: arXiv:2104.09864; the two pairings are those of GGUF's NORM and NEOX kinds.
 
-use crate::{Ctx, Rows};
+use crate::{Ctx, Op, Rows};
 use esker_kernels::RopeStyle;
 
 /// A model's rotary embedding.
@@ -42,6 +42,7 @@ pub struct RopeAngles {
 impl RopeAngles {
     /// Angles of `positions`, in order.
     pub fn new(ctx: &Ctx, spec: &RopeSpec, positions: impl ExactSizeIterator<Item = usize>) -> RopeAngles {
+        let _timer = ctx.time(Op::Rope);
         let half = spec.n_rot / 2;
         let mut cos = ctx.rows(positions.len(), half);
         let mut sin = ctx.rows(positions.len(), half);
@@ -58,6 +59,7 @@ impl RopeAngles {
 
 /// Turns every head of `x`, `[n_tokens, n_heads * head_dim]`, in place.
 pub fn rope_heads(ctx: &Ctx, x: &mut Rows, head_dim: usize, angles: &RopeAngles) {
+    let _timer = ctx.time(Op::Rope);
     assert_eq!(x.n_rows(), angles.cos.n_rows(), "one angle row per token");
     let n_heads = x.n_cols() / head_dim;
     let RopeAngles { cos, sin, n_rot, style } = angles;

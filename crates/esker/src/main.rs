@@ -14,6 +14,7 @@ mod generate;
 mod interrupt;
 mod model;
 mod output;
+mod profile;
 mod statistics;
 mod text_input;
 mod token_ids;

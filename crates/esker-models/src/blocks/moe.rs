@@ -5,8 +5,8 @@ use crate::store::{ExpertStore, StoreError};
 use crate::tensors::{LoadError, Tensors};
 use arrayvec::ArrayVec;
 use esker_ops::{
-    Ctx, EXPERTS_PER_ROUND, ExpertCall, Matrix, Rows, matmul, matmul_many, scale_rows_by_sigmoid, softmax,
-    swiglu, top_k, weighted_sum, with_expert_input,
+    Ctx, EXPERTS_PER_ROUND, ExpertCall, Matrix, Op, Rows, matmul, matmul_many, scale_rows_by_sigmoid,
+    softmax, swiglu, top_k, weighted_sum, with_expert_input,
 };
 use esker_quant::GgmlType;
 
@@ -196,12 +196,16 @@ pub fn moe(
 ) -> Result<Rows, StoreError> {
     let ctx = pass.ctx;
     let k = gating.n_expert_used;
+    let timer = ctx.time(Op::Router);
     let logits = matmul(ctx, router, x);
     ctx.probe("ffn_moe_logits", il, &logits);
     let routes = route(ctx, il, &logits, gating, pass.store, pass.grouping, pass.moved);
     ctx.probe("ffn_moe_weights", il, &routes.weights);
     pass.grouping.group(&routes.experts, k, router.n_rows());
+    drop(timer);
+    let timer = ctx.time(Op::Request);
     pass.store.begin(il, &pass.grouping.distinct, &pass.grouping.n_tokens)?;
+    drop(timer);
     let mut sum = meanwhile(pass).unwrap_or_else(|| ctx.zeros(x.n_rows(), x.n_cols()));
 
     let mut results = ctx.rows(x.n_rows() * k, x.n_cols());
@@ -216,7 +220,9 @@ pub fn moe(
         let mut given = 0;
         while given < distinct.len() {
             ready.clear();
+            let timer = ctx.time(Op::Wait);
             store.wait(ready)?;
+            drop(timer);
             given += ready.len();
             let mut rest = &ready[..];
             while !rest.is_empty() {
@@ -280,6 +286,7 @@ impl SharedExpert {
 
     /// `σ(gate_inp · x) · down(silu(gate x) ⊙ (up x))`.
     pub fn forward(&self, ctx: &Ctx, x: &Rows) -> Rows {
+        let _timer = ctx.time(Op::SharedExpert);
         let [gate, up, mut logit] =
             matmul_many(ctx, [&self.ffn_gate_shexp, &self.ffn_up_shexp, &self.ffn_gate_inp_shexp], x);
         let y = matmul(ctx, &self.ffn_down_shexp, &swiglu(ctx, &gate, up));

@@ -36,6 +36,9 @@ pub struct RunArgs {
     /// Show at the end what was counted: lookups of experts, reads, waiting, memory; with `-v` by layer
     #[arg(long)]
     pub stats: bool,
+    /// Show at the end where the time went: every operation, waiting for reads, sampling
+    #[arg(long)]
+    pub profile: bool,
     #[command(flatten)]
     pub template: TemplateArgs,
     #[command(flatten)]
@@ -65,6 +68,7 @@ JSON:
             decode_s, prefill_tokens_per_s, decode_tokens_per_s, threads,
             context; what `--stats` shows, and more, under names that stay:
             `docs/stats.md` describes them
+  profile   with `--profile`: times by operation, for prefill and decode
 
 Ctrl-C ends the text after the current token, with exit code 130; a second
 Ctrl-C ends the program at once.";

@@ -6,6 +6,7 @@ use crate::failure::{Failure, INTERRUPTED};
 use crate::generate::{Answer, finish_text, generate, speed};
 use crate::model::Loaded;
 use crate::output::{Console, units};
+use crate::profile::ProfileReport;
 use crate::statistics::{Statistics, Work};
 use crate::text_input;
 use esker_engine::{EngineOptions, Finish, Sampling};
@@ -17,6 +18,9 @@ pub fn run(args: &RunArgs, console: &Console) -> Result<ExitCode, Failure> {
     let mut options = args.generation.options().map_err(|e| Failure::from(&e))?;
     let text = prompt_text(args, console)?;
     let mut model = Loaded::new(console, args.model.as_deref(), &args.engine, EngineOptions::default())?;
+    if args.profile {
+        model.engine.profile().turn_on();
+    }
     let tokenizer = model.tokenizer(console)?;
     let prompt = if args.chat || args.template.any() {
         let mut conversation = Conversation::new(console, &tokenizer, &args.template)?;
@@ -36,9 +40,10 @@ pub fn run(args: &RunArgs, console: &Console) -> Result<ExitCode, Failure> {
     let mut work = Work::default();
     work.add(&answer.generation.stats, session.tokens().len());
     let statistics = Statistics::new(&model.engine, work);
+    let profile = args.profile.then(|| ProfileReport::new(model.engine.profile()));
     let table = args.stats.then(|| statistics.table(console.is_verbose()));
     if args.json {
-        stdout.json(&Report::new(&model, &options.sampling, &answer, statistics))?;
+        stdout.json(&Report::new(&model, &options.sampling, &answer, statistics, profile.as_ref()))?;
     } else {
         if !answer.text.ends_with('\n') {
             stdout.text("\n")?;
@@ -48,6 +53,9 @@ pub fn run(args: &RunArgs, console: &Console) -> Result<ExitCode, Failure> {
     }
     if let Some(table) = table {
         console.table(&table);
+    }
+    if let Some(profile) = profile {
+        console.table(&profile.table());
     }
     Ok(if answer.interrupted { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
@@ -81,6 +89,8 @@ struct Report<'a> {
     model: ModelReport<'a>,
     sampling: &'a Sampling,
     stats: Stats,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    profile: Option<&'a ProfileReport>,
 }
 
 #[derive(Serialize)]
@@ -112,6 +122,7 @@ impl<'a> Report<'a> {
         sampling: &'a Sampling,
         answer: &'a Answer,
         statistics: Statistics,
+        profile: Option<&'a ProfileReport>,
     ) -> Report<'a> {
         let stats = &answer.generation.stats;
         Report {
@@ -133,6 +144,7 @@ impl<'a> Report<'a> {
                 context: model.engine.context(),
                 statistics,
             },
+            profile,
         }
     }
 }

@@ -7,7 +7,6 @@ use super::super::kinds::{Codes, Kind256};
 use super::super::simd::Simd;
 use super::prefetch;
 use crate::act::{Line, Row256};
-use crate::lanes::hsum16;
 
 /// Blocks whose scales are multiplied at a time.
 const SEGMENT: usize = 64;
@@ -25,15 +24,57 @@ pub(in crate::matmul) fn tile<S: Simd, K: Kind256, const N: usize>(s: S, rows: &
         products: [[0.0; SEGMENT]; N],
         min_products: [[0.0; SEGMENT]; N],
     };
-    for r in 0..rows.n_rows {
-        let values = row::<S, K, N>(s, rows.row(r), &x, &mut scratch);
-        for (i, value) in values.into_iter().enumerate() {
-            rows.put(token + i, r, value);
+    let n_blocks = rows.n_cols / 256;
+    if n_blocks == 0 || n_blocks > SEGMENT / 2 {
+        for r in 0..rows.n_rows {
+            let mut sums = Sums::<S, N>::new(s);
+            for (segment, blocks) in bytemuck::cast_slice(rows.row(r)).chunks(SEGMENT).enumerate() {
+                let x_scales = x.map(|x| &x.scales[segment * SEGMENT..]);
+                multiply_scales::<S, K, N>(s, blocks, &x_scales, &mut scratch);
+                add_blocks::<S, K, N>(s, blocks, &x, segment * SEGMENT, &scratch, 0, &mut sums);
+            }
+            sums.put::<K>(s, rows, token, r);
+        }
+        return;
+    }
+    // Some whole rows make a segment. They lie one after the other; activations' scales have to be repeated.
+    let at_a_time = SEGMENT / n_blocks;
+    let mut x_scales = [[0.0; SEGMENT]; N];
+    for i in 0..N {
+        for to in x_scales[i].chunks_exact_mut(n_blocks) {
+            to.copy_from_slice(&x[i].scales[..n_blocks]);
+        }
+    }
+    let mut r = 0;
+    for segment in bytemuck::cast_slice::<u8, K::Block>(rows.bytes).chunks(at_a_time * n_blocks) {
+        multiply_scales::<S, K, N>(s, segment, &x_scales.each_ref().map(|x| &x[..]), &mut scratch);
+        let mut first = 0;
+        while N == 1 && segment.len() - first >= 4 * n_blocks {
+            // Four lane sums at a time are formed faster.
+            let mut sums = Sums::<S, 4>::new(s);
+            for row in 0..4 {
+                let mut one = Sums::<S, N>::new(s);
+                let blocks = &segment[first..first + n_blocks];
+                add_blocks::<S, K, N>(s, blocks, &x, 0, &scratch, first, &mut one);
+                (sums.acc[row], sums.mins[row]) = (one.acc[0], one.mins[0]);
+                first += n_blocks;
+            }
+            for (i, value) in sums.values::<K>(s).into_iter().enumerate() {
+                rows.put(token, r + i, value);
+            }
+            r += 4;
+        }
+        for blocks in segment[first..].chunks_exact(n_blocks) {
+            let mut sums = Sums::<S, N>::new(s);
+            add_blocks::<S, K, N>(s, blocks, &x, 0, &scratch, first, &mut sums);
+            sums.put::<K>(s, rows, token, r);
+            first += n_blocks;
+            r += 1;
         }
     }
 }
 
-/// Scales of one segment of a row.
+/// Scales of one segment: of part of a row, or of some rows.
 struct Scratch<const N: usize> {
     /// Half-precision bits, as they are in the blocks.
     d: [u16; SEGMENT],
@@ -43,62 +84,86 @@ struct Scratch<const N: usize> {
     min_products: [[f32; SEGMENT]; N],
 }
 
-#[inline(always)]
-fn row<S: Simd, K: Kind256, const N: usize>(
-    s: S,
-    row: &[u8],
-    x: &[Row256<'_>; N],
-    scratch: &mut Scratch<N>,
-) -> [f32; N] {
-    let blocks: &[K::Block] = bytemuck::cast_slice(row);
-    let mut acc = [s.zero(); N];
-    let mut mins = [s.zero4(); N];
-    for (segment, blocks) in blocks.chunks(SEGMENT).enumerate() {
-        multiply_scales::<S, K, N>(s, blocks, x, segment, scratch);
-        for (b, block) in blocks.iter().enumerate() {
-            prefetch(s, block);
-            let at = segment * SEGMENT + b;
-            let x_codes = x.map(|x| &x.codes.as_chunks::<4>().0[at]);
-            let prepared = K::prepare(s, block);
-            let scales = s.scales(K::scales(block));
-            let mut sums = [s.zero_ints(); N];
-            group::<S, K, N, 0>(s, block, &prepared, scales, &x_codes, &mut sums);
-            group::<S, K, N, 1>(s, block, &prepared, scales, &x_codes, &mut sums);
-            group::<S, K, N, 2>(s, block, &prepared, scales, &x_codes, &mut sums);
-            group::<S, K, N, 3>(s, block, &prepared, scales, &x_codes, &mut sums);
-            for i in 0..N {
-                acc[i] = s.fma(s.splat(scratch.products[i][b]), s.floats(sums[i]), acc[i]);
-            }
-            if K::MIN {
-                let min = K::mins(block);
-                for i in 0..N {
-                    let d = scratch.min_products[i][b];
-                    mins[i] = match K::GROUP {
-                        16 => s.add_mins16(mins[i], d, min, &x[i].sums16.as_chunks().0[at]),
-                        _ => s.add_mins8(mins[i], d, min[0], &x[i].sums32.as_chunks().0[at]),
-                    };
-                }
-            }
-        }
-    }
-    let mut out = [0.0; N];
-    for i in 0..N {
-        out[i] = hsum16(&s.store(acc[i]));
-        if K::MIN {
-            let [a, b, c, d] = s.store4(mins[i]);
-            out[i] -= (a + c) + (b + d);
-        }
-    }
-    out
+/// The state of `N` dot products.
+struct Sums<S: Simd, const N: usize> {
+    acc: [S::Floats; N],
+    mins: [S::Floats4; N],
 }
 
-/// Fills the products for one segment. (Those past its end are of old scales, and not used.)
+impl<S: Simd, const N: usize> Sums<S, N> {
+    #[inline(always)]
+    fn new(s: S) -> Sums<S, N> {
+        Sums { acc: [s.zero(); N], mins: [s.zero4(); N] }
+    }
+
+    /// Writes the results of row `r`.
+    #[inline(always)]
+    fn put<K: Kind256>(&self, s: S, rows: &Rows<'_>, token: usize, r: usize) {
+        for (i, value) in self.values::<K>(s).into_iter().enumerate() {
+            rows.put(token + i, r, value);
+        }
+    }
+
+    #[inline(always)]
+    fn values<K: Kind256>(&self, s: S) -> [f32; N] {
+        let mut values = s.hsums(&self.acc);
+        if K::MIN {
+            for i in 0..N {
+                let [a, b, c, d] = s.store4(self.mins[i]);
+                values[i] -= (a + c) + (b + d);
+            }
+        }
+        values
+    }
+}
+
+/// Adds the products of consecutive blocks of a row: activations from block `x_first` on, scales of `scratch` from
+/// `first` on.
+#[inline(always)]
+fn add_blocks<S: Simd, K: Kind256, const N: usize>(
+    s: S,
+    blocks: &[K::Block],
+    x: &[Row256<'_>; N],
+    x_first: usize,
+    scratch: &Scratch<N>,
+    first: usize,
+    sums: &mut Sums<S, N>,
+) {
+    let products = scratch.products.each_ref().map(|p| &p[first..][..blocks.len()]);
+    let min_products = scratch.min_products.each_ref().map(|p| &p[first..][..blocks.len()]);
+    for (b, block) in blocks.iter().enumerate() {
+        prefetch(s, block);
+        let at = x_first + b;
+        let x_codes = x.map(|x| &x.codes.as_chunks::<4>().0[at]);
+        let prepared = K::prepare(s, block);
+        let scales = s.scales(K::scales(block));
+        let mut ints = [s.zero_ints(); N];
+        group::<S, K, N, 0>(s, block, &prepared, scales, &x_codes, &mut ints);
+        group::<S, K, N, 1>(s, block, &prepared, scales, &x_codes, &mut ints);
+        group::<S, K, N, 2>(s, block, &prepared, scales, &x_codes, &mut ints);
+        group::<S, K, N, 3>(s, block, &prepared, scales, &x_codes, &mut ints);
+        for i in 0..N {
+            sums.acc[i] = s.fma(s.splat(products[i][b]), s.floats(ints[i]), sums.acc[i]);
+        }
+        if K::MIN {
+            let min = K::mins(block);
+            for i in 0..N {
+                let d = min_products[i][b];
+                sums.mins[i] = match K::GROUP {
+                    16 => s.add_mins16(sums.mins[i], d, min, &x[i].sums16.as_chunks().0[at]),
+                    _ => s.add_mins8(sums.mins[i], d, min[0], &x[i].sums32.as_chunks().0[at]),
+                };
+            }
+        }
+    }
+}
+
+/// Fills the products for one segment; `x_scales` reach to a multiple of 16. (Those past its end are of old scales, and not used.)
 #[inline(always)]
 fn multiply_scales<S: Simd, K: Kind256, const N: usize>(
     s: S,
     blocks: &[K::Block],
-    x: &[Row256<'_>; N],
-    segment: usize,
+    x_scales: &[&[f32]; N],
     scratch: &mut Scratch<N>,
 ) {
     for (b, block) in blocks.iter().enumerate() {
@@ -108,14 +173,13 @@ fn multiply_scales<S: Simd, K: Kind256, const N: usize>(
         }
     }
     for v in 0..blocks.len().div_ceil(16) {
-        let at = segment * (SEGMENT / 16) + v;
         let mut d = s.load_f16(&scratch.d.as_chunks().0[v]);
         if K::FACTOR != 1.0 {
             d = s.mul(d, s.splat(K::FACTOR));
         }
         let dmin = s.load_f16(&scratch.dmin.as_chunks().0[v]);
         for i in 0..N {
-            let x_scales = s.load(&x[i].scales.as_chunks().0[at]);
+            let x_scales = s.load(&x_scales[i].as_chunks().0[v]);
             scratch.products[i].as_chunks_mut().0[v] = s.store(s.mul(d, x_scales));
             if K::MIN {
                 scratch.min_products[i].as_chunks_mut().0[v] = s.store(s.mul(dmin, x_scales));

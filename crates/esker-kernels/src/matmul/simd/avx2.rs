@@ -4,7 +4,7 @@
 //! here: the weight's sign is moved to the activation, so a pair is at most `2 · 128 · 127`. `vpmaddwd` multiplies by
 //! the scale (or one) and adds pairs again.
 
-use super::{Simd, each_u32, each_u64};
+use super::{Simd, each_u32, each_u64, hsums_of_4};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
@@ -121,6 +121,17 @@ impl Avx2 {
     #[inline(always)]
     fn pairs(self, w: Two, x: Two) -> Two {
         both!(w = w, x = x => _mm256_maddubs_epi16(w, x))
+    }
+}
+
+impl Avx2 {
+    /// The first two steps of `hsum16`: 16 lanes to 4.
+    #[inline(always)]
+    fn quarter(self, [low, high]: [__m256; 2]) -> __m128 {
+        cpu! {
+            let l = _mm256_add_ps(low, high);
+            _mm_add_ps(_mm256_castps256_ps128(l), _mm256_extractf128_ps::<1>(l))
+        }
     }
 }
 
@@ -449,6 +460,24 @@ impl Simd for Avx2 {
     fn spread_four(self, scales: &FloatScales, p: usize) -> [__m256; 2] {
         let [a, b, c, d] = scales.0.as_chunks::<4>().0[p];
         both!(pair = [[a, b], [c, d]] => _mm256_set_m128(_mm_set1_ps(pair[1]), _mm_set1_ps(pair[0])))
+    }
+
+    #[inline(always)]
+    fn hsums<const N: usize>(self, v: &[[__m256; 2]; N]) -> [f32; N] {
+        let mut out = [0.0; N];
+        let (fours, rest) = v.as_chunks::<4>();
+        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
+        for (out, four) in out_fours.iter_mut().zip(fours) {
+            cpu! { _mm_storeu_ps(out.as_mut_ptr(), hsums_of_4(four.map(|v| self.quarter(v)))) }
+        }
+        for (out, &v) in out_rest.iter_mut().zip(rest) {
+            cpu! {
+                let l = self.quarter(v);
+                let l = _mm_add_ps(l, _mm_movehl_ps(l, l));
+                *out = _mm_cvtss_f32(_mm_add_ss(l, _mm_movehdup_ps(l)));
+            }
+        }
+        out
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! products (the weight's sign moved to the activation, so at most `2 · 127 · 127`: no saturation), and `vpdpwssd`
 //! multiplies by the scale and adds the pairs.
 
-use super::Simd;
+use super::{Simd, hsums_of_4};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
@@ -87,6 +87,17 @@ fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: 64 readable bytes; the instruction set is there, says the first argument.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
+}
+
+impl Avx512 {
+    /// The first two steps of `hsum16`: 16 lanes to 4.
+    #[inline(always)]
+    fn quarter(self, v: __m512) -> __m128 {
+        cpu! {
+            let l = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            _mm_add_ps(_mm256_castps256_ps128(l), _mm256_extractf128_ps::<1>(l))
+        }
+    }
 }
 
 impl Simd for Avx512 {
@@ -400,6 +411,24 @@ impl Simd for Avx512 {
     #[inline(always)]
     fn spread_four(self, scales: &__m512, p: usize) -> __m512 {
         cpu! { _mm512_permutexvar_ps(array_512(self, &FOURS[p]), *scales) }
+    }
+
+    #[inline(always)]
+    fn hsums<const N: usize>(self, v: &[__m512; N]) -> [f32; N] {
+        let mut out = [0.0; N];
+        let (fours, rest) = v.as_chunks::<4>();
+        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
+        for (out, four) in out_fours.iter_mut().zip(fours) {
+            cpu! { _mm_storeu_ps(out.as_mut_ptr(), hsums_of_4(four.map(|v| self.quarter(v)))) }
+        }
+        for (out, &v) in out_rest.iter_mut().zip(rest) {
+            cpu! {
+                let l = self.quarter(v);
+                let l = _mm_add_ps(l, _mm_movehl_ps(l, l));
+                *out = _mm_cvtss_f32(_mm_add_ss(l, _mm_movehdup_ps(l)));
+            }
+        }
+        out
     }
 
     #[inline(always)]

@@ -17,6 +17,7 @@ pub(super) mod avx512;
 pub(super) mod neon;
 
 use crate::act::Line;
+use crate::lanes::hsum16;
 
 /// The entries one by one, for [`Simd::look_up_u64s`].
 #[inline(always)]
@@ -35,6 +36,23 @@ fn each_u32<const SIZE: usize>(table: &[u32; SIZE], indices: [u16; 16]) -> [u64;
         *out = a | b << 32;
     }
     out
+}
+
+/// The last two steps of `hsum16` for four vectors: lanes `(l0 + l2) + (l1 + l3)` of each.
+///
+/// # Safety
+/// Needs SSE, which every x86-64 has.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn hsums_of_4([a, b, c, d]: [std::arch::x86_64::__m128; 4]) -> std::arch::x86_64::__m128 {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE is part of x86-64.
+    unsafe {
+        // (a0 + a2, b0 + b2, a1 + a3, b1 + b3), and the same of c and d.
+        let ab = _mm_add_ps(_mm_unpacklo_ps(a, b), _mm_unpackhi_ps(a, b));
+        let cd = _mm_add_ps(_mm_unpacklo_ps(c, d), _mm_unpackhi_ps(c, d));
+        _mm_add_ps(_mm_movelh_ps(ab, cd), _mm_movehl_ps(cd, ab))
+    }
 }
 
 pub(super) trait Simd: Copy {
@@ -166,6 +184,12 @@ pub(super) trait Simd: Copy {
     fn spread_pair(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
     /// Scales `4 p` to `4 p + 3`, four lanes each; `p` 0 to 3.
     fn spread_four(self, scales: &Self::FloatScales, p: usize) -> Self::Floats;
+
+    /// [`hsum16`] of each, for any number; fastest for multiples of 4.
+    #[inline(always)]
+    fn hsums<const N: usize>(self, v: &[Self::Floats; N]) -> [f32; N] {
+        v.map(|v| hsum16(&self.store(v)))
+    }
 
     /// All zero.
     fn zero4(self) -> Self::Floats4;
