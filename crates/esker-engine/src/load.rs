@@ -14,8 +14,8 @@ use esker_cache::{
     Visibility,
 };
 use esker_disk::{
-    Arena, ArenaError, Buffer, Disk, DiskOptions, FileId, MappedFile, Priority, Read, ReadId, Segment,
-    StartError, WORKERS_MAX, aligned_span, memory, open_best, probe,
+    Arena, ArenaError, Backend, Buffer, Disk, DiskOptions, FileId, MappedFile, Priority, Read, ReadId,
+    Segment, StartError, WORKERS_MAX, aligned_span, memory, open_best, probe,
 };
 use esker_gguf::{Gguf, MetadataError, OpenError, TensorInfo};
 use esker_models::{ExpertStore, LoadError, Model, Purpose, StoreError, StoreLayout};
@@ -310,14 +310,32 @@ pub fn plan(path: &Path, options: &EngineOptions) -> Result<PlanReport, EngineEr
     Ok(PlanReport { plan, why: decision.why, file_bytes: gguf.total_file_bytes(), context })
 }
 
-/// Maps everything.
+/// Maps experts and tables, and reads dense weights into memory of their own: they are used for every token, and huge
+/// pages make that a good deal faster than the pages of a mapped file.
 fn resident(gguf: &Gguf) -> Result<(Model, ResidentStore), EngineError> {
     let files = gguf
         .files
         .iter()
         .map(|path| MappedFile::open(path).map(|file| Arc::new(Mapped(file))))
         .collect::<Result<Vec<_>, _>>()?;
-    let mut fetch = |tensor: &TensorInfo, _: Purpose| mapped(&files, tensor);
+    let mut kept = Vec::new();
+    Model::load(gguf, &mut |tensor: &TensorInfo, purpose| {
+        if purpose == Purpose::Kept {
+            kept.push(tensor.clone());
+        }
+        mapped(&files, tensor)
+    })?;
+    kept.sort_by(|a, b| a.name.cmp(&b.name));
+    kept.dedup_by(|a, b| a.name == b.name);
+    // Through the page cache, which has the file if it was used a short while ago.
+    let options = DiskOptions { backend: Backend::Pool, direct: false, reads_max: 64, workers: 4 };
+    let mut disk = open_best(options)?;
+    let on_disk = gguf.files.iter().map(|path| disk.open(path)).collect::<Result<Vec<_>, _>>()?;
+    let dense = read_dense(&mut *disk, &on_disk, &kept)?;
+    let mut fetch = |tensor: &TensorInfo, _: Purpose| match dense.get(&tensor.name) {
+        Some(bytes) => Ok(bytes.clone()),
+        None => mapped(&files, tensor),
+    };
     let (model, layout) = Model::load(gguf, &mut fetch)?;
     let store = ResidentStore::new(layout, &mut fetch)
         .map_err(|cause| LoadError::Read { name: "experts".into(), cause })?;
