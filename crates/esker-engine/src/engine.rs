@@ -219,6 +219,16 @@ impl Engine {
         self.model.n_vocab()
     }
 
+    /// Layers of the model.
+    pub fn n_layer(&self) -> usize {
+        self.model.n_layer()
+    }
+
+    /// Tokens that one pass may have in all: a chunk, or one for each session if that is more.
+    pub fn rows_max(&self) -> usize {
+        self.options.chunk.clamp(1, self.context).max(self.options.sessions)
+    }
+
     /// Tokens that a session has room for.
     pub fn context(&self) -> usize {
         self.context
@@ -328,7 +338,7 @@ impl Engine {
     }
 
     /// Makes the session hold a prefix of `tokens` as long as possible and shorter than `tokens`; returns its length.
-    fn reuse_prefix(&self, session: &mut Session, tokens: &[u32]) -> usize {
+    pub fn reuse_prefix(&mut self, session: &mut Session, tokens: &[u32]) -> usize {
         let same = session.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
         // The last token is always fed, since its logits are wanted.
         let keep = same.min(tokens.len().saturating_sub(1));
@@ -342,6 +352,11 @@ impl Engine {
             }
         }
         session.tokens.len()
+    }
+
+    /// Keeps a snapshot of the session as it is now, for [`reuse_prefix`](Self::reuse_prefix) of any session.
+    pub fn keep_snapshot(&mut self, session: &Session) {
+        let _ = session;
     }
 
     /// Makes the session hold `prompt` and draws tokens until one of `options`' limits, or until `on_event` breaks.

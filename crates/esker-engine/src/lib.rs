@@ -2,11 +2,14 @@
 //!
 //! This crate joins a model (`esker-models`) with where its weights are and with text. Start at [`Engine`].
 
+mod batch;
 mod cached;
 mod dense;
 mod engine;
 mod guard;
 mod load;
+mod logprobs;
+mod map;
 mod options;
 mod plan;
 mod resident;
@@ -18,6 +21,7 @@ mod stop;
 mod tables;
 mod vocabulary;
 
+pub use batch::BatchItem;
 pub use cached::RouteBiasOptions;
 pub use engine::{Engine, Event, Finish, GenerateOptions, Generation, GenerationStats};
 pub use esker_cache::PolicyConfig;
@@ -25,7 +29,9 @@ pub use esker_disk::Backend;
 pub use esker_models::Output;
 pub use esker_ops::{KvType, Rows};
 pub use load::{EngineError, PlanReport, default_threads, plan};
-pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
+pub use logprobs::{Logprob, Logprobs, logprobs};
+pub use map::ExpertMap;
+pub use options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX, SESSIONS_MAX};
 pub use plan::{ClassPlan, Plan, PlanLine};
 pub use sampler::{Sampler, Sampling, SamplingError, argmax};
 pub use session::Session;

@@ -119,6 +119,14 @@ pub enum EngineError {
         /// Room in all.
         capacity: usize,
     },
+    /// A pass over more tokens than were planned for.
+    #[error("a pass of {rows} tokens, expected at most {most}: a chunk, or one for each session")]
+    BatchTooLarge {
+        /// Tokens of all items.
+        rows: usize,
+        /// What is planned for.
+        most: usize,
+    },
     /// Nothing to continue.
     #[error("the prompt has no tokens, and the vocabulary names none to begin with")]
     EmptyPrompt,
