@@ -1,19 +1,25 @@
-//! Tokenizers, streaming detokenization and chat templates, from what a GGUF file says about them.
+//! Tokenizers, streaming detokenization and chat templates, from what a GGUF file says about them; and what a
+//! model's text means: reasoning, tool calls, and grammars that it is held to.
 //!
-//! Not here: reading the file (callers fill a [`VocabSpec`]), sampling, and what the text of a model means.
+//! Not here: reading the file (callers fill a [`VocabSpec`]) and sampling.
 //! Start at [`Tokenizer`] and [`ChatTemplate`]; `pre` is the table of split patterns.
 #![forbid(unsafe_code)]
 
 mod bpe;
 mod end_of_generation;
 mod error;
+pub mod grammar;
+pub mod incremental;
 mod pre;
+pub mod reasoning;
 mod special;
 mod split;
 mod spm;
 mod stream;
+mod tags;
 mod template;
 mod tokenizer;
+pub mod tools;
 mod unigram;
 mod vocab;
 
