@@ -343,7 +343,7 @@ impl ExpertStore for CachedStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, n_tokens: usize) -> Result<(), StoreError> {
+    fn begin_pass(&mut self, n_tokens: usize, is_decode: bool) -> Result<(), StoreError> {
         // A pass that failed may have left experts pinned.
         self.cache.abandon(&mut self.actions);
         self.act();
@@ -359,7 +359,7 @@ impl ExpertStore for CachedStore {
         if let Verdict::Low { available, floor } = self.guard.look() {
             self.shrink(available, floor)?;
         }
-        let phase = if n_tokens == 1 { Phase::Decode } else { Phase::Prefill };
+        let phase = if is_decode { Phase::Decode } else { Phase::Prefill };
         self.phase = phase;
         self.pass_tokens = n_tokens as u32;
         self.cache.begin_step(phase, &mut self.actions);

@@ -10,7 +10,7 @@ use crate::stop::StopScanner;
 use crate::vocabulary::VocabularyError;
 use esker_disk::{Disk, memory};
 use esker_gguf::Gguf;
-use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
+use esker_models::{Model, Output, RoutingMoved, Scratch, StateOptions};
 use esker_ops::{Ctx, Rows};
 use esker_text::Tokenizer;
 use std::ops::ControlFlow;
@@ -126,13 +126,15 @@ fn per_second(count: usize, time: Duration) -> f64 {
 /// A loaded model. Owned and driven by one thread.
 pub struct Engine {
     gguf: Gguf,
-    model: Model,
-    store: Store,
+    pub(crate) model: Model,
+    pub(crate) store: Store,
     plan: Option<Plan>,
-    ctx: Ctx,
-    scratch: Scratch,
-    moved: RoutingMoved,
-    options: EngineOptions,
+    pub(crate) ctx: Ctx,
+    pub(crate) scratch: Scratch,
+    pub(crate) moved: RoutingMoved,
+    /// Rows of the last pass, and those that it gave logits for.
+    pub(crate) shape: (usize, usize),
+    pub(crate) options: EngineOptions,
     context: usize,
     tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
     notes: Vec<String>,
@@ -176,6 +178,7 @@ impl Engine {
             ctx,
             scratch: Scratch::default(),
             moved: RoutingMoved::default(),
+            shape: (0, 0),
             options,
             context,
             tokenizer,
@@ -205,8 +208,8 @@ impl Engine {
 
     /// Scratch memory held now and at most since the last prompt's was released, bytes.
     pub fn scratch_bytes(&self) -> (usize, usize) {
-        let scratch = self.ctx.scratch();
-        (scratch.now, scratch.peak)
+        let (ctx, own) = (self.ctx.scratch(), self.scratch.bytes());
+        (ctx.now + own, ctx.peak + own)
     }
 
     /// The file's metadata and tensor directory.
@@ -265,39 +268,8 @@ impl Engine {
     /// An empty session.
     pub fn new_session(&self) -> Session {
         let options = StateOptions { capacity: self.context, kv_type: self.options.kv_type };
-        Session { state: self.model.new_state(options), tokens: Vec::new(), broken: false }
-    }
-
-    /// Feeds `tokens` in one pass and returns the logits asked for.
-    ///
-    /// # Errors
-    /// If a token is not in the vocabulary, the context is full, or weights cannot be read.
-    pub fn forward(
-        &mut self,
-        session: &mut Session,
-        tokens: &[u32],
-        output: Output,
-    ) -> Result<Option<Rows>, EngineError> {
-        if session.broken {
-            return Err(EngineError::BrokenSession);
-        }
-        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= self.model.n_vocab()) {
-            return Err(EngineError::TokenRange { token, n_vocab: self.model.n_vocab() });
-        }
-        let (used, capacity) = (session.tokens.len(), session.capacity());
-        if used + tokens.len() > capacity {
-            return Err(EngineError::ContextFull { used, more: tokens.len(), capacity });
-        }
-        if tokens.is_empty() {
-            return Ok(None);
-        }
-        session.broken = true;
-        let mut pass =
-            Pass::new(&self.ctx, self.store.as_dyn(), &mut self.scratch, &mut self.moved, tokens.len())?;
-        let logits = self.model.forward(&mut pass, tokens, &mut session.state, output)?;
-        session.tokens.extend_from_slice(tokens);
-        session.broken = false;
-        Ok(logits)
+        let tokens = Vec::with_capacity(self.context);
+        Session { state: self.model.new_state(options), tokens, broken: false }
     }
 
     /// Feeds a prompt in chunks and returns the last token's logits, `[1, n_vocab]`; `None` if `tokens` is empty or
@@ -319,10 +291,6 @@ impl Engine {
         let mut done = 0;
         let chunk_len = self.options.chunk.max(1);
         for chunk in tokens.chunks(chunk_len) {
-            if chunk.len() < chunk_len && done > 0 {
-                // Buffers of whole chunks do not fit a shorter one: without this, both sizes would be held.
-                self.ctx.trim_scratch();
-            }
             let last = done + chunk.len() == tokens.len();
             logits = self.forward(session, chunk, if last { Output::Last } else { Output::None })?;
             done += chunk.len();
@@ -332,7 +300,7 @@ impl Engine {
             }
         }
         if tokens.len() > 1 {
-            self.ctx.trim_scratch();
+            self.trim_scratch();
         }
         Ok(logits)
     }

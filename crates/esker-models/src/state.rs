@@ -69,15 +69,6 @@ impl SequenceState {
         self.n_past = len;
     }
 
-    /// Buffers of the selection lists, bytes: they grow with the context and are not part of [`StateBytes`].
-    pub fn scratch_bytes(&self) -> usize {
-        let index = |layer: &LayerState| match layer {
-            LayerState::Attention { index: Some(index), .. } => index.scratch_bytes(),
-            _ => 0,
-        };
-        self.layers.iter().map(index).sum()
-    }
-
     /// Forgets the positions from `len` on. False, and nothing is changed, if a layer's state is a function of the whole
     /// prefix (recurrent layers, the n-gram convolution) or was cut inside a block of the index.
     pub fn truncate(&mut self, len: usize) -> bool {

@@ -204,6 +204,7 @@ mod tests {
             smallest_budget: 0,
             context: 1,
             chunk: 1,
+            sessions: 1,
             lines: lines.iter().map(line).collect(),
             classes: Vec::new(),
             experts_per_token_bytes: 0,
