@@ -149,7 +149,8 @@ learnParameters();
 async function learnParameters() {
   try {
     const props = await (await request("/props")).json();
-    settings.adapt(props.parameters?.["/v1/chat/completions"] ?? props.parameters, props.defaults);
+    const { sampling, thinking } = props.defaults ?? {};
+    settings.adapt(props.endpoints?.["/v1/chat/completions"]?.honoured, { ...sampling, seed: null, thinking_budget: thinking?.budget });
   } catch {
     // All settings are offered; the server refuses by name what it does not honour.
   }
@@ -164,7 +165,10 @@ function showState(state) {
   const working = slots.filter((slot) => slot.state !== "idle");
   const speed = working.reduce((all, slot) => all + (slot.tokens_per_s ?? 0), 0);
   const answering = working.some((slot) => slot.state === "decode");
-  if (working.length === 0) pulse("ready", "Ready");
+  if (state.health === "loading") pulse("wait", "Loading the model");
+  else if (state.health === "failed") pulse("bad", "The model can’t be loaded");
+  else if (state.health === "stopping") pulse("wait", "Ending");
+  else if (working.length === 0) pulse("ready", "Ready");
   else if (answering) pulse("work", speed > 0 ? `${digits(speed)} tok/s` : "Answering");
   else pulse("work", "Reading");
 }

@@ -35,6 +35,7 @@ pub const PAGE_FILES: &[PageFile] = &[
     PageFile { path: "/page/conversations.js", content_type: SCRIPT, body: include_str!("conversations.js") },
     PageFile { path: "/page/dom.js", content_type: SCRIPT, body: include_str!("dom.js") },
     PageFile { path: "/page/highlight.js", content_type: SCRIPT, body: include_str!("highlight.js") },
+    PageFile { path: "/page/inline.js", content_type: SCRIPT, body: include_str!("inline.js") },
     PageFile { path: "/page/machine.js", content_type: SCRIPT, body: include_str!("machine.js") },
     PageFile { path: "/page/map.js", content_type: SCRIPT, body: include_str!("map.js") },
     PageFile { path: "/page/markdown.js", content_type: SCRIPT, body: include_str!("markdown.js") },

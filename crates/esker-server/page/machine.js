@@ -66,14 +66,16 @@ export class Machine {
     this.showNumbers(state);
   }
 
-  showMemory({ budget_bytes: budget, planned_bytes: planned, used_bytes: used, peak_bytes: peak, lines = [] }) {
+  showMemory({ budget_bytes: budget, planned_bytes: planned, used_bytes: used, peak_bytes: peak, lines }) {
+    // Until the model is loaded there is no plan.
+    if (!lines) return;
     const whole = budget || Math.max(planned ?? 0, used ?? 0, peak ?? 0, 1);
     setText(byId("memory-used"), bytes(used));
     setText(byId("memory-of"), budget ? `of ${bytes(budget)} budget` : "no budget: the model is all in memory");
     setText(byId("memory-peak"), peak ? `at most so far ${bytes(peak)}` : "");
     const bar = byId("memory-bar");
     const legend = byId("memory-lines");
-    const key = lines.map(({ name, bytes: size }) => `${name} ${size}`).join(",") + whole;
+    const key = lines.map((line) => `${line.name} ${line.bytes}`).join(",") + whole;
     if (key !== this.memoryKey) {
       this.memoryKey = key;
       // Largest first: colours go to what matters, and the eye finds it at the left.
@@ -86,10 +88,10 @@ export class Machine {
         }),
       );
       legend.replaceChildren(
-        ...sorted.map(({ name, bytes: size }, i) =>
+        ...sorted.map(({ name, bytes: size, what }, i) =>
           h(
             "tr",
-            {},
+            { title: what },
             h("th", { scope: "row" }, h("i", { class: `swatch tint-${Math.min(i, 7)}`, "aria-hidden": "true" }), lineName(name)),
             h("td", {}, bytes(size)),
             h("td", {}, percent(size / whole)),
@@ -119,7 +121,9 @@ export class Machine {
       setText(item.children[1], `${slot.id}  ${WORK[slot.state] ?? slot.state}`);
       const parts = [];
       if (slot.state !== "idle") {
-        parts.push(`${count(slot.prompt_tokens)} in`, `${count(slot.generated_tokens)} out`);
+        const reading = slot.state === "prefill" && Number.isFinite(slot.prefilled_tokens);
+        parts.push(reading ? `${count(slot.prefilled_tokens)} of ${count(slot.prompt_tokens)} in` : `${count(slot.prompt_tokens)} in`);
+        if (!reading) parts.push(`${count(slot.generated_tokens)} out`);
         if (slot.tokens_per_s > 0) parts.push(`${digits(slot.tokens_per_s)} tok/s`);
       }
       setText(item.children[2], parts.join(" · "));

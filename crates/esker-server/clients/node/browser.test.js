@@ -308,6 +308,31 @@ test("conversations stay, are exported, deleted, brought back", async () => {
   assert.equal(await lastAnswer().locator(".prose").last().textContent(), text);
 });
 
+test("reasoning is folded, code can be copied", async () => {
+  const chunk = (delta, rest = {}) => `data: ${JSON.stringify({ choices: [{ index: 0, delta, finish_reason: null, ...rest }] })}\n\n`;
+  const body = [
+    chunk({ role: "assistant", reasoning_content: "First *this*, then that." }),
+    chunk({ content: "Here:\n\n```rust\nfn main() {}\n" }),
+    chunk({ content: "```\n" }),
+    chunk({}, { finish_reason: "stop", esker: { thinking: { limit: 9, injected: "Enough.", injected_tokens: 2 } } }),
+    'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":20}}\n\n',
+    "data: [DONE]\n\n",
+  ].join("");
+  await page.route("**/v1/chat/completions", (route) => route.fulfill({ contentType: "text/event-stream", body }), { times: 1 });
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"], { origin: url });
+  await send("Think, then write code.");
+  await finished();
+  const reasoning = lastAnswer().locator("details.reasoning");
+  assert.equal(await reasoning.evaluate((details) => details.open), false);
+  assert.match(await reasoning.locator("summary").textContent(), /ended at its budget/);
+  assert.equal(await reasoning.getByText("First").isVisible(), false);
+  await reasoning.locator("summary").press("Enter");
+  await reasoning.locator("em", { hasText: "this" }).waitFor();
+  assert.equal(await lastAnswer().locator("pre code").textContent(), "fn main() {}");
+  await lastAnswer().getByRole("button", { name: "Copy rust code" }).press("Enter");
+  await until(async () => (await page.evaluate(() => navigator.clipboard.readText())) === "fn main() {}", "the code is in the clipboard");
+});
+
 test("text of the model stays text", async () => {
   const found = await page.evaluate(async () => {
     const { MarkdownView } = await import("/page/markdown.js");
