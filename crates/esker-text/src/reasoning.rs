@@ -189,3 +189,108 @@ fn push_piece(out: &mut Vec<Piece>, kind: fn(String) -> Piece, text: &str) {
         out.push(kind(text.to_owned()));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn think() -> Option<ReasoningFormat> {
+        ReasoningFormat::new("<think>", "</think>")
+    }
+
+    /// (reasoning, answer), joined.
+    fn split<'a>(starts_inside: bool, pieces: impl IntoIterator<Item = &'a str>) -> (String, String) {
+        let mut splitter = ReasoningSplitter::new(think(), starts_inside);
+        let mut found: Vec<Piece> = pieces.into_iter().flat_map(|piece| splitter.push(piece)).collect();
+        found.extend(splitter.finish());
+        let mut joined = (String::new(), String::new());
+        for piece in found {
+            match piece {
+                Piece::Reasoning(text) => joined.0 += &text,
+                Piece::Answer(text) => joined.1 += &text,
+            }
+        }
+        joined
+    }
+
+    #[test]
+    fn tags_and_white_space_go() {
+        let check = |inside, text: &str, reasoning: &str, answer: &str| {
+            assert_eq!(split(inside, [text]), (reasoning.to_owned(), answer.to_owned()), "{text:?}");
+        };
+        check(false, "<think>\nHm, a <b> c.\n</think>\n\nHello\n", "Hm, a <b> c.", "Hello\n");
+        check(true, "\nHm.\n</think>\n\nHello", "Hm.", "Hello");
+        check(true, "<think>\nHm.</think>Hello", "Hm.", "Hello");
+        check(true, "cut off\n", "cut off", "");
+        check(true, "cut off </thi", "cut off </thi", "");
+        check(false, "\n <think></think>\n", "", "");
+        check(false, "<think>a</think>\n<think>b</think>c", "ab", "c");
+        check(false, "  Hello <think>no</think>", "", "  Hello <think>no</think>");
+        check(false, "</think>Hello", "", "</think>Hello");
+        check(false, " \n", "", " \n");
+        check(false, "<thin", "", "<thin");
+        check(true, "a\n\nb  \n</think>x", "a\n\nb", "x");
+    }
+
+    #[test]
+    fn without_a_format_all_is_answer() {
+        let mut splitter = ReasoningSplitter::new(None, true);
+        assert_eq!(splitter.push("<think>a"), [Piece::Answer("<think>a".to_owned())]);
+        assert!(!splitter.is_inside());
+        assert_eq!(splitter.finish(), []);
+    }
+
+    #[test]
+    fn text_comes_as_soon_as_it_is_certain() {
+        let mut splitter = ReasoningSplitter::new(think(), false);
+        let reasoning = |text: &str| Piece::Reasoning(text.to_owned());
+        assert_eq!(splitter.push("<thi"), []);
+        assert_eq!(splitter.push("nk>\nOne "), [reasoning("One")]);
+        assert!(splitter.is_inside());
+        assert_eq!(splitter.push("two<"), [reasoning(" two")]);
+        assert_eq!(splitter.push("three"), [reasoning("<three")]);
+        assert_eq!(splitter.push("\n</think>"), []);
+        assert!(!splitter.is_inside());
+        assert_eq!(splitter.push("\n\nA"), [Piece::Answer("A".to_owned())]);
+        assert_eq!(splitter.push(" b"), [Piece::Answer(" b".to_owned())]);
+        assert_eq!(splitter.finish(), []);
+    }
+
+    #[test]
+    fn a_prompt_can_open_the_reasoning() {
+        let format = think().unwrap();
+        assert!(format.starts_inside("<|im_start|>assistant\n<think>\n"));
+        assert!(!format.starts_inside("<|im_start|>assistant\n<think>\n\n</think>\n\n"));
+        assert!(!format.starts_inside("What does <think> mean?<|im_end|>\n<|im_start|>assistant\n"));
+        assert_eq!(ReasoningFormat::new("", "x"), None);
+        assert_eq!(ReasoningFormat::new("x", "x"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_do_not_matter(
+            parts in prop::collection::vec(
+                prop_oneof!["(<think>|</think>|<|th|ink>|/| |\n|a|é)", "\\PC{0,3}"], 0..12),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+            inside: bool,
+        ) {
+            let text = parts.concat();
+            let mut at: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
+            at.retain(|&at| text.is_char_boundary(at));
+            at.extend([0, text.len()]);
+            at.sort_unstable();
+            let pieces = at.windows(2).map(|w| &text[w[0]..w[1]]);
+            let (reasoning, answer) = split(inside, pieces);
+            prop_assert_eq!(&split(inside, [&*text]), &(reasoning.clone(), answer.clone()));
+            // Nothing is lost but tags and white space.
+            let bare = |text: &str| {
+                text.replace("<think>", "").replace("</think>", "").replace(char::is_whitespace, "")
+            };
+            if !text.contains("<think") && !text.contains("</think") {
+                prop_assert_eq!(bare(&(reasoning + &answer)), bare(&text));
+            }
+        }
+    }
+}

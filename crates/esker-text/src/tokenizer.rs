@@ -1,8 +1,9 @@
 //! The tokenizer: special tokens first, then the model between them.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bpe::Bpe;
+use crate::bpe::{self, Bpe};
 use crate::end_of_generation;
 use crate::error::{EncodeError, TokenizerError, TokenizerWarning};
 use crate::pre;
@@ -18,6 +19,8 @@ pub const SUPPORTED_MODELS: &[&str] = &["gpt2", "llama", "t5", "gemma4"];
 /// Text to tokens and back, for one vocabulary. Immutable after construction; share it behind a reference.
 #[derive(Debug)]
 pub struct Tokenizer {
+    /// Differs between any two tokenizers of a process.
+    identity: u64,
     vocab: Vocab,
     special: SpecialTokens,
     model: Model,
@@ -31,6 +34,8 @@ pub struct Tokenizer {
     chat_template: Option<String>,
     warnings: Vec<TokenizerWarning>,
 }
+
+static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
 enum Model {
@@ -107,6 +112,7 @@ impl Tokenizer {
             warnings.push(TokenizerWarning::NoEndOfGeneration);
         }
         Ok(Tokenizer {
+            identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
             special,
             space_prefix: spec.add_space_prefix.unwrap_or(sentencepiece),
             vocab,
@@ -129,15 +135,12 @@ impl Tokenizer {
         for fragment in self.special.fragments(text, options.special) {
             match fragment {
                 Fragment::Token(id) => out.push(id),
-                Fragment::Text(text) => self.encode_text(text, after_token, &mut out)?,
+                Fragment::Text(text) => self.encode_text(text, after_token, false, &mut out)?,
             }
             after_token = matches!(fragment, Fragment::Token(_));
         }
         if options.add_bos_eos {
-            if let Some(bos) = self.ids.bos.filter(|&bos| self.add_bos && out.first() != Some(&bos)) {
-                out.insert(0, bos);
-            }
-            out.extend(self.ids.eos.filter(|_| self.add_eos));
+            self.add_bos_eos(&mut out);
         }
         Ok(out)
     }
@@ -150,19 +153,57 @@ impl Tokenizer {
         self.encode(&String::from_utf8_lossy(text), options)
     }
 
-    fn encode_text(&self, text: &str, after_token: bool, out: &mut Vec<u32>) -> Result<(), EncodeError> {
+    /// Appends the tokens of `text`, in which no special token is looked for. With `guard`, the last byte of `text` is
+    /// only there to be looked at ([`cut_after`](Self::cut_after)).
+    pub(crate) fn encode_text(
+        &self,
+        text: &str,
+        after_token: bool,
+        guard: bool,
+        out: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
         let space_prefix = self.space_prefix && after_token;
         match &self.model {
             Model::Bpe(bpe) => {
                 // In SentencePiece notation a space and `▁` are the same.
                 let text = if bpe.characters() { spaces(text, space_prefix) } else { Cow::Borrowed(text) };
-                bpe.encode(&self.vocab, &text, out)
+                bpe.encode(&self.vocab, &text, guard, out)
             }
-            Model::Spm(spm) => spm.encode(&self.vocab, &spaces(text, space_prefix), out),
+            Model::Spm(spm) => {
+                let text = &text[..text.len() - usize::from(guard)];
+                spm.encode(&self.vocab, &spaces(text, space_prefix), out)
+            }
             Model::Unigram(unigram) => {
                 unigram.encode(&self.vocab, &unigram::normalize(text, space_prefix), out)
             }
         }
+    }
+
+    /// The first place behind byte `from` where a text without special tokens may be cut: `text[..cut + 1]` as a guarded
+    /// text and `text[cut..]` give the tokens of `text`. What follows it does not change where it is.
+    pub(crate) fn cut_after(&self, text: &str, from: usize) -> Option<usize> {
+        match &self.model {
+            Model::Bpe(_) => bpe::cut_after(text, from),
+            Model::Spm(spm) => spm.cut_after(text, from),
+            // The best segmentation of a text is found for the whole of it.
+            Model::Unigram(_) => None,
+        }
+    }
+
+    pub(crate) fn special_tokens(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Adds BOS and EOS as `add_bos_eos` asks.
+    pub(crate) fn add_bos_eos(&self, tokens: &mut Vec<u32>) {
+        if let Some(bos) = self.ids.bos.filter(|&bos| self.add_bos && tokens.first() != Some(&bos)) {
+            tokens.insert(0, bos);
+        }
+        tokens.extend(self.ids.eos.filter(|_| self.add_eos));
     }
 
     /// The bytes that a token stands for; they need not be whole characters. Control tokens give their name.

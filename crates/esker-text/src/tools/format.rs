@@ -30,6 +30,15 @@ pub enum ToolFormat {
     CommandJson,
 }
 
+/// What an opening tag opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// A section of calls, and the tag that ends it.
+    Section(Option<&'static str>),
+    /// A call; its section's tag was left out.
+    Call,
+}
+
 impl ToolFormat {
     /// The notation that a chat template teaches the model. `None` if the template does not speak of tools or the
     /// notation is not one of these.
@@ -101,5 +110,34 @@ impl ToolFormat {
             ToolFormat::PhiJson => &["<|tool_call|>", "<|/tool_call|>"],
             ToolFormat::CommandJson => &["<|START_ACTION|>", "<|END_ACTION|>"],
         }
+    }
+
+    /// The tags that begin calls, and what they open.
+    pub(super) fn openings(self) -> &'static [(&'static str, Opening)] {
+        use Opening::{Call, Section};
+        match self {
+            ToolFormat::HermesJson | ToolFormat::QwenXml => {
+                &[("<tool_call>", Section(Some("</tool_call>"))), ("<function=", Call)]
+            }
+            ToolFormat::GlmXml => &[("<tool_call>", Section(Some("</tool_call>")))],
+            ToolFormat::MistralArray | ToolFormat::MistralNamed => &[("[TOOL_CALLS]", Section(None))],
+            ToolFormat::LlamaJson => &[("<|python_tag|>", Section(None))],
+            ToolFormat::DeepSeek => &[
+                ("<｜tool▁calls▁begin｜>", Section(Some("<｜tool▁calls▁end｜>"))),
+                ("<｜tool▁call▁begin｜>", Call),
+            ],
+            ToolFormat::KimiK2 => &[
+                ("<|tool_calls_section_begin|>", Section(Some("<|tool_calls_section_end|>"))),
+                ("<|tool_call_begin|>", Call),
+            ],
+            ToolFormat::MiniMaxXml => &[("<minimax:tool_call>", Section(Some("</minimax:tool_call>")))],
+            ToolFormat::PhiJson => &[("<|tool_call|>", Section(Some("<|/tool_call|>")))],
+            ToolFormat::CommandJson => &[("<|START_ACTION|>", Section(Some("<|END_ACTION|>")))],
+        }
+    }
+
+    /// Calls are JSON objects and nothing else.
+    pub(super) fn only_objects(self) -> bool {
+        matches!(self, ToolFormat::LlamaJson | ToolFormat::PhiJson | ToolFormat::CommandJson)
     }
 }

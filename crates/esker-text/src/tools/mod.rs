@@ -6,8 +6,18 @@
 //! Not here: how calls and results are written into a prompt (the chat template), which tools there are, and running
 //! them. Start at [`ToolFormat::detect`] and [`ToolParser`].
 
+mod events;
 mod format;
+mod json;
+mod named;
+mod object;
+mod objects;
 mod parser;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod types;
+mod xml;
 
 pub use format::ToolFormat;
 pub use parser::{ToolEvent, ToolParser};
