@@ -18,6 +18,8 @@ export class ServerError extends Error {
 let key = readKey();
 let askForKey = null;
 let asking = null;
+/// The field was closed without a key: only what a person does brings it back.
+let declined = false;
 
 function readKey() {
   try {
@@ -55,6 +57,7 @@ function keepKey(value, remember) {
 function newKey() {
   asking ??= Promise.resolve(askForKey?.())
     .then((answer) => {
+      declined = !answer;
       if (!answer) return false;
       keepKey(answer.key, answer.remember);
       return true;
@@ -65,8 +68,9 @@ function newKey() {
   return asking;
 }
 
-/// `fetch` with the API key; asks for one if the server wants it. Throws `ServerError`, or `AbortError` when aborted.
-export async function request(path, { method = "GET", body, signal, accept = "application/json", ask = true } = {}) {
+/// `fetch` with the API key; asks for one if the server wants it, and again after it was refused one only if `insist`.
+/// Throws `ServerError`, or `AbortError` when aborted.
+export async function request(path, { method = "GET", body, signal, accept = "application/json", insist = false } = {}) {
   for (;;) {
     const headers = { Accept: accept };
     if (body !== undefined) headers["Content-Type"] = "application/json";
@@ -89,7 +93,7 @@ export async function request(path, { method = "GET", body, signal, accept = "ap
     }
     if (response.ok) return response;
     const error = await readError(response);
-    if (response.status === 401 && ask && askForKey) {
+    if (response.status === 401 && askForKey && (insist || !declined)) {
       // Another request may have got a key meanwhile.
       if (used !== key || (await newKey())) continue;
     }
@@ -124,7 +128,9 @@ export async function* events(response) {
   let data = [];
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch((error) => {
+        throw error.name === "AbortError" ? error : new ServerError("The connection broke off.");
+      });
       if (done) return;
       rest += value;
       let start = 0;
@@ -154,7 +160,7 @@ export async function* events(response) {
 /// One answer of the chat, as parts: `{ kind: "reasoning" | "answer", text }`, `{ kind: "usage", usage }`,
 /// `{ kind: "finish", reason, injected, decode_s }`: `injected` is what was said to the model to end its reasoning.
 export async function* chat(body, signal) {
-  const response = await request("/v1/chat/completions", { method: "POST", body, signal, accept: "text/event-stream" });
+  const response = await request("/v1/chat/completions", { method: "POST", body, signal, accept: "text/event-stream", insist: true });
   for await (const { data } of events(response)) {
     if (data === "[DONE]") return;
     let chunk;

@@ -88,7 +88,9 @@ export function announce(text) {
 export async function copyText(text, button) {
   const label = button.textContent;
   try {
-    await navigator.clipboard.writeText(text);
+    // Only pages from this machine, or over TLS, have a clipboard.
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copySelection(text);
     button.textContent = "Copied";
     announce("Copied");
   } catch {
@@ -98,6 +100,18 @@ export async function copyText(text, button) {
   setTimeout(() => {
     button.textContent = label;
   }, 1600);
+}
+
+function copySelection(text) {
+  const field = h("textarea", { class: "unseen", "aria-hidden": "true", tabindex: "-1" });
+  const focused = document.activeElement;
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  focused?.focus();
+  if (!done) throw new Error("not copied");
 }
 
 /// Offers `text` as a file.

@@ -83,7 +83,7 @@ export class AnswerView {
     this.view = new MarkdownView(this.body);
     this.waiting = h("p", { class: "waiting", hidden: true }, h("span", { class: "dots", "aria-hidden": "true" }, h("i"), h("i"), h("i")), h("span"));
     this.problem = h("p", { class: "problem", hidden: true });
-    this.again = h("button", { type: "button", class: "quiet small", onclick: onRegenerate }, "Regenerate");
+    this.again = h("button", { type: "button", class: "quiet small again", onclick: onRegenerate }, "Regenerate");
     const copy = h("button", { type: "button", class: "quiet small", onclick: () => copyText(chosen(message).content, copy) }, "Copy");
     this.previous = h("button", { type: "button", class: "quiet small", "aria-label": "Earlier answer", onclick: () => this.step(-1) }, "‹");
     this.next = h("button", { type: "button", class: "quiet small", "aria-label": "Later answer", onclick: () => this.step(1) }, "›");
