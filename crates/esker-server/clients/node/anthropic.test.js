@@ -59,6 +59,11 @@ test("messages: streamed tool input", async () => {
   checkWeather(calls[0].input);
 });
 
+test("JSON by schema", async () => {
+  const answer = await create({ output_config: { format: { type: "json_schema", schema: WEATHER } }, max_tokens: 160 });
+  checkWeather(JSON.parse(textOf(answer)));
+});
+
 test("count_tokens counts what is charged", async () => {
   const counted = await anthropic.messages.countTokens({ model, messages: HELLO, system: "You write stories." });
   const { usage } = await create({ system: "You write stories.", max_tokens: 1 });

@@ -1,5 +1,7 @@
 """Messages and count_tokens with the official client."""
 
+import json
+
 import pytest
 from conftest import WEATHER, check_weather
 
@@ -84,6 +86,12 @@ def test_streamed_tool_input(anthropic_client, model):
         final = stream.get_final_message()
     (call,) = [block for block in final.content if block.type == "tool_use"]
     check_weather(call.input)
+
+
+def test_json_by_schema(message):
+    answer = message(output_config={"format": {"type": "json_schema", "schema": WEATHER}}, max_tokens=160)
+    assert answer.stop_reason == "end_turn"
+    check_weather(json.loads(text_of(answer)))
 
 
 def test_count_tokens_counts_what_is_charged(anthropic_client, message, model):

@@ -84,6 +84,15 @@ def test_response_stream(respond):
     assert said == whole.output_text == events[-1].response.output_text
 
 
+def test_response_logprobs(respond):
+    response = respond(include=["message.output_text.logprobs"], top_logprobs=2, max_output_tokens=6)
+    (part,) = response.output[-1].content
+    assert len(part.logprobs) > 0
+    for token in part.logprobs:
+        assert token.logprob == token.top_logprobs[0].logprob <= 0
+        assert len(token.top_logprobs) == 2
+
+
 def test_response_instructions_and_turns(respond):
     turns = [
         {"role": "user", "content": "What is an esker?"},
