@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The official clients and a browser against a running server.
 #
-#   clients/run.sh [BINARY]      BINARY: target/release/esker by default, then target/debug/esker
+#   clients/run.sh [BINARY]      BINARY: the newest of target/{release,debug}/esker by default
 #
 # Starts the server with the smallest budget that works, so that experts stream, on a port that is free; installs the
 # packages that the suites name below target/clients; ends the server. Pictures of the page are in
@@ -15,9 +15,11 @@ suites="${ESKER_CLIENTS:-python node browser}"
 key="key-for-the-tests"
 
 binary="${1:-}"
-for candidate in "${CARGO_TARGET_DIR:-$root/target}"/{release,debug}/esker; do
-    if [ -z "$binary" ] && [ -x "$candidate" ]; then binary="$candidate"; fi
-done
+if [ -z "$binary" ]; then
+    for candidate in "${CARGO_TARGET_DIR:-$root/target}"/{release,debug}/esker; do
+        if [ -x "$candidate" ] && [[ -z "$binary" || "$candidate" -nt "$binary" ]]; then binary="$candidate"; fi
+    done
+fi
 [ -x "$binary" ] || { echo "no binary: build it with 'cargo build --release -p esker'" >&2; exit 1; }
 
 has() { case " $suites " in *" $1 "*) return 0 ;; *) return 1 ;; esac; }
@@ -67,7 +69,7 @@ stop() {
 }
 trap stop EXIT
 
-options=(--slots 4)
+options=(--slots 4 --snapshot-memory 8M)
 budget="$(smallest)"
 ESKER_API_KEY="$key" "$binary" serve --port 0 "${options[@]}" --memory "$budget" >"$log" 2>&1 &
 server=$!

@@ -12,7 +12,7 @@ const WIDE = matchMedia("(min-width: 62rem)");
 const THEMES = { system: "as the system", light: "light", dark: "dark" };
 const NOTICE_MS = 9000;
 
-let modelName = "default";
+let modelName = null;
 
 // Views
 
@@ -135,7 +135,7 @@ const machine = new Machine({ onState: showState, onProblem: showProblem });
 const chat = new Chat({
   conversations,
   settings,
-  model: () => modelName,
+  model: async () => modelName ?? (await (await request("/v1/models", { insist: true })).json()).data[0].id,
   onChange: (conversation) => {
     const empty = conversation.messages.length === 0;
     setText(byId("title"), empty ? "Chats" : conversation.title);

@@ -11,7 +11,7 @@ const REPAINT_MS = 80;
 const RETRIES_MAX = 6;
 
 export class Chat {
-  /// `settings.request()` gives the parameters, `model()` the name of the model.
+  /// `settings.request()` gives the parameters, `model()` resolves to the name of the model.
   constructor({ conversations, settings, model, onChange, onBusy }) {
     Object.assign(this, { conversations, settings, model, onChange, onBusy });
     this.list = byId("messages");
@@ -156,7 +156,6 @@ export class Chat {
     const { system, parameters } = this.settings.request();
     const before = message ? this.conversation.messages.slice(0, -1) : this.conversation.messages;
     const body = {
-      model: this.model(),
       messages: [...(system ? [{ role: "system", content: system }] : []), ...before.filter(isSaid).map(toRequest)],
       stream: true,
       stream_options: { include_usage: true },
@@ -170,6 +169,7 @@ export class Chat {
     const run = { abort: new AbortController(), conversation: this.conversation, view, variant, waitingFor: "Reading the conversation…" };
     this.begin(run);
     try {
+      body.model = await this.model();
       await this.stream(run, body);
     } catch (error) {
       if (error.name === "AbortError") variant.finish = "stopped";

@@ -38,7 +38,8 @@ def test_two_rounds(chat):
     second = chat(messages=[*QUESTION, choice.message, *results], tools=TOOLS, tool_choice="none", max_tokens=12)
     assert second.choices[0].finish_reason in ("stop", "length")
     assert not second.choices[0].message.tool_calls
-    assert second.usage.prompt_tokens > first.usage.prompt_tokens
+    alone = chat(tools=TOOLS, tool_choice="none", max_tokens=1)
+    assert second.usage.prompt_tokens > alone.usage.prompt_tokens
 
 
 def test_a_stream_builds_the_same_call(chat):
@@ -74,10 +75,11 @@ def test_a_function_without_arguments(chat):
 
 def test_auto_answers_or_calls(chat):
     (choice,) = chat(tools=TOOLS, tool_choice="auto", max_tokens=24).choices
+    message = choice.message
+    # A call that the limit cut off is there as far as it came.
+    assert message.tool_calls or message.content is not None
     if choice.finish_reason == "tool_calls":
-        assert choice.message.tool_calls
-    else:
-        assert choice.message.content is not None
+        assert all(json.loads(call.function.arguments) is not None for call in message.tool_calls)
 
 
 class Kind(str, Enum):
