@@ -66,3 +66,17 @@ pub(super) fn compile(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilations_at_once_are_limited() {
+        // Other tests compile at the same time: some of these may be refused already.
+        let running: Vec<_> = (0..MAX_COMPILATIONS).filter_map(|_| Running::new().ok()).collect();
+        assert!(matches!(Running::new(), Err(GrammarError::Busy { max: MAX_COMPILATIONS })));
+        drop(running);
+        assert!(Running::new().is_ok());
+    }
+}

@@ -7,7 +7,10 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Value, json};
 
 use super::compile::compile;
-use super::{GrammarError, GrammarVocabulary, tool_calls};
+use super::limits::{MAX_GRAMMAR_BYTES, MAX_GRAMMAR_DEPTH};
+use super::tool_calls::Calls;
+use super::vocabulary::brief;
+use super::{GrammarError, GrammarVocabulary, lark, schema};
 use crate::reasoning::ReasoningFormat;
 use crate::tools::{ToolChoice, ToolFormat, ToolSpec};
 
@@ -26,6 +29,7 @@ pub struct ConstraintOptions {
 /// the tokens that end generation where the text may end.
 pub struct Constraint {
     matcher: Matcher,
+    vocabulary: GrammarVocabulary,
 }
 
 impl Constraint {
@@ -37,7 +41,7 @@ impl Constraint {
         schema: &Value,
         options: &ConstraintOptions,
     ) -> Result<Constraint, GrammarError> {
-        let answer = GrammarWithLexer::from_json_schema(schema.clone());
+        let answer = GrammarWithLexer::from_json_schema(schema::prepare(schema)?);
         Constraint::new(vocabulary, answer, options, "JSON schema")
     }
 
@@ -59,6 +63,7 @@ impl Constraint {
         pattern: &str,
         options: &ConstraintOptions,
     ) -> Result<Constraint, GrammarError> {
+        check_text(pattern, "regular expression")?;
         Constraint::new(vocabulary, GrammarWithLexer::from_regex(pattern), options, "regular expression")
     }
 
@@ -70,6 +75,7 @@ impl Constraint {
         grammar: &str,
         options: &ConstraintOptions,
     ) -> Result<Constraint, GrammarError> {
+        check_text(grammar, "grammar")?;
         Constraint::new(vocabulary, GrammarWithLexer::from_lark(grammar.to_owned()), options, "grammar")
     }
 
@@ -85,18 +91,43 @@ impl Constraint {
         parallel: bool,
         options: &ConstraintOptions,
     ) -> Result<Constraint, GrammarError> {
-        let grammar = tool_calls::grammar(vocabulary, format, tools, choice, parallel)?;
-        Constraint::new(vocabulary, GrammarWithLexer::from_lark(grammar), options, "tool")
+        let calls =
+            Calls { vocabulary, format, tools, choice, parallel, all_schemas: *choice != ToolChoice::Auto };
+        let compile = |calls: Calls| {
+            let grammar = calls.grammar()?;
+            Constraint::new(vocabulary, GrammarWithLexer::from_lark(grammar), options, "tool")
+        };
+        match compile(calls) {
+            // Only strict tools are promised that their arguments follow the schema.
+            Err(
+                GrammarError::Unsupported { .. }
+                | GrammarError::TooManyCombinations { .. }
+                | GrammarError::BoundTooLarge { .. },
+            ) if calls.all_schemas && !tools.iter().all(|tool| tool.strict) => {
+                compile(Calls { all_schemas: false, ..calls })
+            }
+            result => result,
+        }
     }
 
     fn new(
         vocabulary: &GrammarVocabulary,
-        answer: GrammarWithLexer,
-        _options: &ConstraintOptions,
+        mut answer: GrammarWithLexer,
+        options: &ConstraintOptions,
         what: &'static str,
     ) -> Result<Constraint, GrammarError> {
-        let matcher = compile(vocabulary, TopLevelGrammar::from_grammar(answer), what)?;
-        Ok(Constraint { matcher })
+        let grammar = match &options.reasoning {
+            None => TopLevelGrammar::from_grammar(answer),
+            Some(format) => {
+                answer.name = Some("answer".to_owned());
+                let start =
+                    lark::after_reasoning(vocabulary, format.open(), format.close(), options.starts_inside);
+                let mut grammar = TopLevelGrammar::from_lark(start);
+                grammar.grammars.push(answer);
+                grammar
+            }
+        };
+        Ok(Constraint { matcher: compile(vocabulary, grammar, what)?, vocabulary: vocabulary.clone() })
     }
 
     /// Sets `bits` to the tokens that may come next: token `t` is bit `t % 32` of word `t / 32`, for the tokens of the
@@ -114,12 +145,20 @@ impl Constraint {
     /// # Errors
     /// If the token was not allowed; the constraint cannot be used any more then.
     pub fn accept(&mut self, token: u32) -> Result<(), GrammarError> {
+        if self.is_over() && self.vocabulary.ends(token) {
+            return Ok(());
+        }
         self.matcher.consume_token(token).map_err(failed)
     }
 
     /// Whether the text so far is whole: generation may end here.
     pub fn is_complete(&mut self) -> bool {
-        self.matcher.is_stopped() && !self.matcher.is_error() || self.matcher.is_accepting().unwrap_or(false)
+        self.is_over() || self.matcher.is_accepting().unwrap_or(false)
+    }
+
+    /// Whether nothing can follow but a token that ends generation.
+    pub fn is_over(&self) -> bool {
+        self.matcher.is_stopped() && !self.matcher.is_error()
     }
 }
 
@@ -129,6 +168,26 @@ impl fmt::Debug for Constraint {
     }
 }
 
+/// Bounds what the compiler recurses on.
+fn check_text(text: &str, what: &'static str) -> Result<(), GrammarError> {
+    if text.len() > MAX_GRAMMAR_BYTES {
+        return Err(GrammarError::TooLarge { what, bytes: text.len(), max: MAX_GRAMMAR_BYTES });
+    }
+    let (mut depth, mut deepest) = (0usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    if deepest > MAX_GRAMMAR_DEPTH {
+        return Err(GrammarError::TooDeep { what, max: MAX_GRAMMAR_DEPTH });
+    }
+    Ok(())
+}
+
 fn failed(e: impl fmt::Display) -> GrammarError {
-    GrammarError::Failed { reason: e.to_string() }
+    GrammarError::Failed { reason: brief(&e.to_string()) }
 }

@@ -9,11 +9,14 @@
 mod compile;
 mod constraint;
 mod error;
+mod lark;
 mod limits;
+mod schema;
 mod tool_calls;
 mod vocabulary;
+mod xml_call;
 
 pub use constraint::{Constraint, ConstraintOptions};
 pub use error::GrammarError;
-pub use limits::{MAX_COMPILE_TIME, MAX_GRAMMAR_BYTES, MAX_GRAMMAR_DEPTH};
+pub use limits::{MAX_BOUND, MAX_COMBINATIONS, MAX_COMPILE_TIME, MAX_GRAMMAR_BYTES, MAX_GRAMMAR_DEPTH};
 pub use vocabulary::GrammarVocabulary;

@@ -77,6 +77,11 @@ impl GrammarVocabulary {
         self.inner.n_vocab
     }
 
+    /// Whether generation stops at `token`.
+    pub(super) fn ends(&self, token: u32) -> bool {
+        self.inner.factory.tok_env().tok_trie().eos_tokens().contains(&token)
+    }
+
     /// The control token that is written `text`.
     pub(super) fn control(&self, text: &str) -> Option<u32> {
         self.inner.control.iter().find(|(t, _)| t == text).map(|&(_, id)| id)
@@ -89,8 +94,20 @@ impl GrammarVocabulary {
         what: &'static str,
     ) -> Result<Matcher, GrammarError> {
         let parser = self.inner.factory.create_parser(grammar);
-        let parser = parser.map_err(|e| GrammarError::Unsupported { what, reason: e.to_string() })?;
+        let parser = parser.map_err(|e| GrammarError::Unsupported { what, reason: brief(&e.to_string()) })?;
         Ok(Matcher::new(Ok(parser)))
+    }
+}
+
+/// The engine's words for a client: without a backtrace, and not longer than they help.
+pub(super) fn brief(reason: &str) -> String {
+    if reason.starts_with("panic:") {
+        return "the grammar compiler failed on it".to_owned();
+    }
+    let reason = reason.split("<backtrace>").next().unwrap_or_default().trim();
+    match reason.char_indices().nth(500) {
+        Some((end, _)) => format!("{}…", &reason[..end]),
+        None => reason.to_owned(),
     }
 }
 

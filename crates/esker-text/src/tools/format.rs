@@ -18,8 +18,10 @@ pub enum ToolFormat {
     MistralNamed,
     /// `{"name": …, "parameters": {…}}` as the whole answer, `<|python_tag|>` before it or not (Llama 3).
     LlamaJson,
-    /// `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>…` (DeepSeek V3, R1, V3.1).
-    DeepSeek,
+    /// `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>…`, the arguments as a code block (DeepSeek V3, R1).
+    DeepSeekV3,
+    /// `<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>…<｜tool▁sep｜>{…}` (DeepSeek V3.1).
+    DeepSeekV31,
     /// `<|tool_calls_section_begin|><|tool_call_begin|>functions.name:0…` (Kimi K2).
     KimiK2,
     /// `<minimax:tool_call><invoke name="…"><parameter name="…">…` (MiniMax M2).
@@ -50,7 +52,7 @@ impl ToolFormat {
             return None;
         }
         if has("<｜tool▁calls▁begin｜>") {
-            return Some(ToolFormat::DeepSeek);
+            return Some(if has("```json") { ToolFormat::DeepSeekV3 } else { ToolFormat::DeepSeekV31 });
         }
         if has("<|tool_calls_section_begin|>") {
             return Some(ToolFormat::KimiK2);
@@ -92,7 +94,7 @@ impl ToolFormat {
             }
             ToolFormat::MistralArray | ToolFormat::MistralNamed => &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
             ToolFormat::LlamaJson => &["<|python_tag|>"],
-            ToolFormat::DeepSeek => &[
+            ToolFormat::DeepSeekV3 | ToolFormat::DeepSeekV31 => &[
                 "<｜tool▁calls▁begin｜>",
                 "<｜tool▁call▁begin｜>",
                 "<｜tool▁sep｜>",
@@ -122,7 +124,7 @@ impl ToolFormat {
             ToolFormat::GlmXml => &[("<tool_call>", Section(Some("</tool_call>")))],
             ToolFormat::MistralArray | ToolFormat::MistralNamed => &[("[TOOL_CALLS]", Section(None))],
             ToolFormat::LlamaJson => &[("<|python_tag|>", Section(None))],
-            ToolFormat::DeepSeek => &[
+            ToolFormat::DeepSeekV3 | ToolFormat::DeepSeekV31 => &[
                 ("<｜tool▁calls▁begin｜>", Section(Some("<｜tool▁calls▁end｜>"))),
                 ("<｜tool▁call▁begin｜>", Call),
             ],

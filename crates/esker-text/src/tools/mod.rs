@@ -21,6 +21,7 @@ mod xml;
 
 pub use format::ToolFormat;
 pub use parser::{ToolEvent, ToolParser};
+pub(crate) use types::ArgumentTypes;
 
 /// A tool that a request offers to the model.
 #[derive(Clone, Debug, PartialEq)]

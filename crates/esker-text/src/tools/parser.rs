@@ -169,7 +169,9 @@ impl ToolParser {
                 ToolFormat::HermesJson | ToolFormat::QwenXml => qwen(opening == Opening::Call),
                 ToolFormat::GlmXml => Reader::Xml(Xml::new(&xml::GLM, &self.tools, false)),
                 ToolFormat::MiniMaxXml => Reader::Xml(Xml::new(&xml::MINIMAX, &self.tools, false)),
-                ToolFormat::DeepSeek => Reader::Named(Named::new(&named::DEEPSEEK, opening == Opening::Call)),
+                ToolFormat::DeepSeekV3 | ToolFormat::DeepSeekV31 => {
+                    Reader::Named(Named::new(&named::DEEPSEEK, opening == Opening::Call))
+                }
                 ToolFormat::KimiK2 => Reader::Named(Named::new(&named::KIMI, opening == Opening::Call)),
                 _ => Reader::Named(Named::new(&named::MISTRAL, false)),
             },

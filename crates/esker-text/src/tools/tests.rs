@@ -12,7 +12,8 @@ const ALL: &[ToolFormat] = &[
     ToolFormat::MistralArray,
     ToolFormat::MistralNamed,
     ToolFormat::LlamaJson,
-    ToolFormat::DeepSeek,
+    ToolFormat::DeepSeekV3,
+    ToolFormat::DeepSeekV31,
     ToolFormat::KimiK2,
     ToolFormat::MiniMaxXml,
     ToolFormat::PhiJson,
@@ -246,13 +247,13 @@ fn other_notations() {
     );
     check(ToolFormat::LlamaJson, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "", &[("f", "{}")]);
     check(
-        ToolFormat::DeepSeek,
+        ToolFormat::DeepSeekV3,
         "Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"a\": 1}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "Hm.",
         &[("f", "{\"a\": 1}"), ("g", "{}")],
     );
     check(
-        ToolFormat::DeepSeek,
+        ToolFormat::DeepSeekV3,
         "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
         "",
         &[("f", "{\"a\": 1}")],
@@ -316,7 +317,10 @@ fn write(format: ToolFormat, name: &str, arguments: &Value) -> String {
             format!("<|START_ACTION|>[{}]<|END_ACTION|>", object("tool_name", "parameters"))
         }
         ToolFormat::MistralNamed => format!("[TOOL_CALLS]{name}[ARGS]{arguments}"),
-        ToolFormat::DeepSeek => format!(
+        ToolFormat::DeepSeekV3 => format!(
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+        ),
+        ToolFormat::DeepSeekV31 => format!(
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
         ),
         ToolFormat::KimiK2 => format!(

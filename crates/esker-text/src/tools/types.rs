@@ -9,7 +9,7 @@ const MAX_DEPTH: usize = 16;
 
 /// The JSON types that a value may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Types {
+pub(crate) struct ArgumentTypes {
     text: bool,
     null: bool,
     boolean: bool,
@@ -18,24 +18,30 @@ pub(super) struct Types {
     object: bool,
 }
 
-const NONE: Types =
-    Types { text: false, null: false, boolean: false, number: false, array: false, object: false };
-const ANY: Types = Types { text: true, null: true, boolean: true, number: true, array: true, object: true };
+const NONE: ArgumentTypes =
+    ArgumentTypes { text: false, null: false, boolean: false, number: false, array: false, object: false };
+const ANY: ArgumentTypes =
+    ArgumentTypes { text: true, null: true, boolean: true, number: true, array: true, object: true };
 
-impl Types {
+impl ArgumentTypes {
     /// The types that the schema of a tool's arguments allows for `key`; all if it does not say.
-    pub(super) fn of_argument(schema: Option<&Value>, key: &str) -> Types {
+    pub(crate) fn of_argument(schema: Option<&Value>, key: &str) -> ArgumentTypes {
         let Some(root) = schema else { return ANY };
         root.get("properties").and_then(|properties| properties.get(key)).map_or(ANY, |own| of(root, own, 0))
     }
 
     /// A string and nothing else.
-    pub(super) fn only_text(self) -> bool {
-        self == Types { text: true, ..NONE }
+    pub(crate) fn only_text(self) -> bool {
+        self == ArgumentTypes { text: true, ..NONE }
+    }
+
+    /// A string, or more.
+    pub(crate) fn may_be_text(self) -> bool {
+        self.text
     }
 
     /// The JSON for a value as a model wrote it.
-    pub(super) fn json(self, text: &str) -> String {
+    pub(crate) fn json(self, text: &str) -> String {
         let trimmed = match text.trim() {
             // As Python writes them.
             "True" => "true",
@@ -67,8 +73,8 @@ impl Types {
         }
     }
 
-    fn with(self, other: Types) -> Types {
-        Types {
+    fn with(self, other: ArgumentTypes) -> ArgumentTypes {
+        ArgumentTypes {
             text: self.text | other.text,
             null: self.null | other.null,
             boolean: self.boolean | other.boolean,
@@ -78,31 +84,31 @@ impl Types {
         }
     }
 
-    fn named(name: &str) -> Types {
+    fn named(name: &str) -> ArgumentTypes {
         match name {
-            "string" => Types { text: true, ..NONE },
-            "null" => Types { null: true, ..NONE },
-            "boolean" => Types { boolean: true, ..NONE },
-            "number" | "integer" => Types { number: true, ..NONE },
-            "array" => Types { array: true, ..NONE },
-            "object" => Types { object: true, ..NONE },
+            "string" => ArgumentTypes { text: true, ..NONE },
+            "null" => ArgumentTypes { null: true, ..NONE },
+            "boolean" => ArgumentTypes { boolean: true, ..NONE },
+            "number" | "integer" => ArgumentTypes { number: true, ..NONE },
+            "array" => ArgumentTypes { array: true, ..NONE },
+            "object" => ArgumentTypes { object: true, ..NONE },
             _ => ANY,
         }
     }
 
-    fn of_value(value: &Value) -> Types {
+    fn of_value(value: &Value) -> ArgumentTypes {
         match value {
-            Value::Null => Types::named("null"),
-            Value::Bool(_) => Types::named("boolean"),
-            Value::Number(_) => Types::named("number"),
-            Value::String(_) => Types::named("string"),
-            Value::Array(_) => Types::named("array"),
-            Value::Object(_) => Types::named("object"),
+            Value::Null => ArgumentTypes::named("null"),
+            Value::Bool(_) => ArgumentTypes::named("boolean"),
+            Value::Number(_) => ArgumentTypes::named("number"),
+            Value::String(_) => ArgumentTypes::named("string"),
+            Value::Array(_) => ArgumentTypes::named("array"),
+            Value::Object(_) => ArgumentTypes::named("object"),
         }
     }
 }
 
-fn of(root: &Value, schema: &Value, depth: usize) -> Types {
+fn of(root: &Value, schema: &Value, depth: usize) -> ArgumentTypes {
     if depth == MAX_DEPTH {
         return ANY;
     }
@@ -112,19 +118,19 @@ fn of(root: &Value, schema: &Value, depth: usize) -> Types {
         return target.map_or(ANY, |target| of(root, target, depth + 1));
     }
     match schema.get("type") {
-        Some(Value::String(name)) => return Types::named(name),
+        Some(Value::String(name)) => return ArgumentTypes::named(name),
         Some(Value::Array(names)) => {
             return names
                 .iter()
-                .fold(NONE, |types, name| types.with(Types::named(name.as_str().unwrap_or(""))));
+                .fold(NONE, |types, name| types.with(ArgumentTypes::named(name.as_str().unwrap_or(""))));
         }
         _ => {}
     }
     if let Some(value) = schema.get("const") {
-        return Types::of_value(value);
+        return ArgumentTypes::of_value(value);
     }
     if let Some(Value::Array(values)) = schema.get("enum") {
-        return values.iter().fold(NONE, |types, value| types.with(Types::of_value(value)));
+        return values.iter().fold(NONE, |types, value| types.with(ArgumentTypes::of_value(value)));
     }
     for key in ["anyOf", "oneOf"] {
         if let Some(Value::Array(schemas)) = schema.get(key) {
@@ -158,9 +164,9 @@ mod tests {
                 "free": {},
             },
         });
-        let json = |key: &str, text: &str| Types::of_argument(Some(&schema), key).json(text);
-        assert!(Types::of_argument(Some(&schema), "text").only_text());
-        assert!(Types::of_argument(Some(&schema), "mode").only_text());
+        let json = |key: &str, text: &str| ArgumentTypes::of_argument(Some(&schema), key).json(text);
+        assert!(ArgumentTypes::of_argument(Some(&schema), "text").only_text());
+        assert!(ArgumentTypes::of_argument(Some(&schema), "mode").only_text());
         assert_eq!(json("text", "12"), "\"12\"");
         assert_eq!(json("count", " 12\n"), "12");
         assert_eq!(json("count", "many"), "\"many\"");

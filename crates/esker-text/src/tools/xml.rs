@@ -5,7 +5,7 @@ use super::events::Events;
 use super::json::push_escaped_str;
 use super::object::MAX_NAME_BYTES;
 use super::reader::{Progress, Reading, tag_at};
-use super::types::Types;
+use super::types::ArgumentTypes;
 use crate::tags::{Found, find};
 
 /// A notation of this kind.
@@ -93,7 +93,7 @@ enum State {
     /// In a string, which is given out as it comes.
     Text,
     /// In a value that is read when it is whole: key, what it may be, text so far.
-    Value(String, Types, String),
+    Value(String, ArgumentTypes, String),
 }
 
 /// What a state made of the text.
@@ -279,7 +279,7 @@ impl Xml {
         }
         let key = std::mem::take(key);
         let schema = self.tools.iter().find(|tool| tool.name == self.name).map(|tool| &tool.parameters);
-        let types = Types::of_argument(schema, &key);
+        let types = ArgumentTypes::of_argument(schema, &key);
         if types.only_text() {
             let opening = self.opening(&key);
             events.arguments(&(opening + "\""));
