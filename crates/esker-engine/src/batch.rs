@@ -104,6 +104,7 @@ impl Engine {
         for BatchItem { session, tokens, .. } in items.iter_mut().filter(|item| !item.tokens.is_empty()) {
             session.tokens.extend_from_slice(tokens);
             session.broken = false;
+            self.keep_chunk(session, tokens.len());
         }
         Ok(logits)
     }

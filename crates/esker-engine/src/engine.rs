@@ -3,8 +3,10 @@
 use crate::load::{self, EngineError, Loaded, Store};
 use crate::options::EngineOptions;
 use crate::plan::Plan;
+use crate::prefix;
 use crate::sampler::{Sampler, Sampling};
 use crate::session::Session;
+use crate::snapshots::Snapshots;
 use crate::stats::Stats;
 use crate::stop::StopScanner;
 use crate::vocabulary::VocabularyError;
@@ -135,6 +137,8 @@ pub struct Engine {
     /// Rows of the last pass, and those that it gave logits for.
     pub(crate) shape: (usize, usize),
     pub(crate) options: EngineOptions,
+    /// `None` if none are kept.
+    pub(crate) snapshots: Option<Box<Snapshots>>,
     context: usize,
     tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
     notes: Vec<String>,
@@ -168,8 +172,9 @@ impl Engine {
         options: EngineOptions,
         disk: Option<Box<dyn Disk>>,
     ) -> Result<Engine, EngineError> {
-        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note } =
+        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, mut notes, memory_note } =
             load::load(path, &options, disk)?;
+        let snapshots = prefix::open(&gguf, &options, &mut notes);
         Ok(Engine {
             gguf,
             model,
@@ -180,6 +185,7 @@ impl Engine {
             moved: RoutingMoved::default(),
             shape: (0, 0),
             options,
+            snapshots,
             context,
             tokenizer,
             notes,
@@ -305,28 +311,6 @@ impl Engine {
         Ok(logits)
     }
 
-    /// Makes the session hold a prefix of `tokens` as long as possible and shorter than `tokens`; returns its length.
-    pub fn reuse_prefix(&mut self, session: &mut Session, tokens: &[u32]) -> usize {
-        let same = session.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        // The last token is always fed, since its logits are wanted.
-        let keep = same.min(tokens.len().saturating_sub(1));
-        if keep < session.tokens.len() || session.broken {
-            // States that are functions of the whole prefix cannot be cut back.
-            let kept = if session.broken { false } else { session.state.truncate(keep) };
-            if kept {
-                session.tokens.truncate(keep);
-            } else {
-                *session = self.new_session();
-            }
-        }
-        session.tokens.len()
-    }
-
-    /// Keeps a snapshot of the session as it is now, for [`reuse_prefix`](Self::reuse_prefix) of any session.
-    pub fn keep_snapshot(&mut self, session: &Session) {
-        let _ = session;
-    }
-
     /// Makes the session hold `prompt` and draws tokens until one of `options`' limits, or until `on_event` breaks.
     ///
     /// Whatever beginning of `prompt` the session already holds is not computed again.
@@ -352,6 +336,8 @@ impl Engine {
         let total = prompt.len() - reused;
         let mut logits =
             self.prefill(session, &prompt[reused..], |done| on_event(Event::Prefill { done, total }))?;
+
+        self.keep_snapshot(session);
 
         let mut stats = GenerationStats {
             prompt_tokens: prompt.len(),
@@ -412,6 +398,7 @@ impl Engine {
                 let _ = on_event(Event::Text { token: tokens.last().copied().unwrap_or(0), text: &rest });
             }
         }
+        self.keep_snapshot(session);
         stats.decode_time = first_drawn.map_or(Duration::ZERO, |first| first.elapsed());
         stats.generated_tokens = tokens.len();
         Ok(Generation { tokens, finish, stats })

@@ -6,6 +6,7 @@
 
 use crate::batch;
 use crate::load::EngineError;
+use crate::map::JUST_READ_MAX;
 use crate::options::EngineOptions;
 use crate::slots::{SizeClass, SlotLayout, share_arena, slot_layouts};
 use crate::tables;
@@ -161,7 +162,8 @@ impl Sizes {
         let on_disk: Vec<_> = layout.tables.iter().filter(in_memory).cloned().collect();
         let tables = tables::disk_bytes(&on_disk, PLAN_ALIGN) as u64;
         // The state machine's own tables: about 100 bytes for each expert, and as much for each slot.
-        let cache = 200 * classes.iter().map(|c| c.n_experts as u64).sum::<u64>();
+        let of_map = (size_of::<(u16, u16)>() * JUST_READ_MAX) as u64;
+        let cache = of_map + 200 * classes.iter().map(|c| c.n_experts as u64).sum::<u64>();
         Ok(Sizes {
             kept,
             vectors,

@@ -67,12 +67,7 @@ impl KvCache {
         self.capacity
     }
 
-    /// Forgets the positions from `len` on.
-    pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
-    }
-
-    /// Pretends that `len` positions are filled.
+    /// Makes the first `len` positions count as filled: forgets those after them, or pretends.
     pub fn skip_to(&mut self, len: usize) {
         assert!(len <= self.capacity, "within the capacity");
         self.len = len;
@@ -227,18 +222,9 @@ impl IndexKeys {
         self.len() == 0
     }
 
-    /// Forgets the positions from `len` on. False, and nothing is changed, if `len` is inside a complete block: its raw
-    /// keys are gone.
-    pub fn truncate(&mut self, len: usize) -> bool {
-        if len < self.len() {
-            let (blocks, rest) = (len / self.ratio, len % self.ratio);
-            if blocks < self.n_blocks && rest > 0 {
-                return false;
-            }
-            self.n_blocks = blocks;
-            self.pending.truncate(rest * self.dim);
-        }
-        true
+    /// The longest length, at most `len`, that the index can be cut to: raw keys of complete blocks are gone.
+    pub fn cut(&self, len: usize) -> usize {
+        if len >= self.n_blocks * self.ratio { len.min(self.len()) } else { len / self.ratio * self.ratio }
     }
 
     /// Shows the bytes of the blocks that are completed between the positions `range.start` and `range.end`.
@@ -268,7 +254,7 @@ impl IndexKeys {
         &mut self.pending
     }
 
-    /// Pretends that `len` positions are filled.
+    /// Covers the first `len` positions, whose blocks and raw keys are there ([`cut`](Self::cut)), or pretends to.
     pub fn skip_to(&mut self, len: usize) {
         self.n_blocks = len / self.ratio;
         self.pending.resize(len % self.ratio * self.dim, 0.0);

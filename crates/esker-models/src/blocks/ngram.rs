@@ -93,7 +93,11 @@ impl NgramHparams {
 
     /// A fresh state for streams of `wide` elements in all.
     pub fn new_state(&self, wide: usize) -> NgramState {
-        NgramState { recent: Vec::with_capacity(self.ngram_size), conv: vec![0.0; self.history() * wide] }
+        NgramState {
+            recent: Vec::with_capacity(self.ngram_size),
+            keep: self.ngram_size - 1,
+            conv: vec![0.0; self.history() * wide],
+        }
     }
 
     /// Bytes of [`new_state`](Self::new_state).

@@ -122,6 +122,7 @@ fn mark(name: &str) -> char {
         "sequence_state" => 's',
         "decode_scratch" => 'd',
         "prompt_scratch" => 'c',
+        "snapshots" => 'k',
         "table_rows" => 't',
         "disk" => 'i',
         "expert_cache" => 'x',
