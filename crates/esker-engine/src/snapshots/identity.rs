@@ -112,7 +112,8 @@ mod tests {
             file.set_modified(time).expect("the old time");
         };
         let data = gguf.tensors.iter().map(|t| t.offset).min().expect("tensors") as usize;
-        for at in [100, data + 17, std::fs::metadata(&path).expect("there").len() as usize / 2] {
+        let middle = data + (std::fs::metadata(&path).expect("there").len() as usize - data) / 2;
+        for at in [100, data + 17, middle + 5] {
             let before = of(&options);
             change(at);
             assert_ne!(of(&options), before, "byte {at}, at the same time");
