@@ -1,7 +1,7 @@
 //! Tokenizing a conversation that grows and is edited: only what changed is encoded again.
 //!
 //! A text is cut where the two sides can be encoded apart: behind special tokens, and at places that the model's
-//! algorithm never looks across ([`Tokenizer::cut_after`]). These cuts and the tokens between them are kept. When the
+//! algorithm never looks across (`Tokenizer::cut_after`). These cuts and the tokens between them are kept. When the
 //! next text comes, the cuts that lie in the common beginning stay, encoding starts at the last of them, and ends as
 //! soon as it meets an old cut in the common end.
 //!

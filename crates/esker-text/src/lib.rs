@@ -28,7 +28,7 @@ pub use special::MAX_SPECIAL_BYTES;
 pub use stream::{StreamDecoder, Utf8Stream};
 pub use template::{
     BASE_FUEL, BASE_OUTPUT_BYTES, ChatInput, ChatTemplate, FUEL_PER_INPUT_BYTE, MAX_INPUT_DEPTH,
-    MAX_TEMPLATE_BYTES, OUTPUT_PER_INPUT_BYTE, TemplateError, TemplateWarning,
+    MAX_TEMPLATE_BYTES, OUTPUT_PER_INPUT_BYTE, TemplateError, TemplateTraits, TemplateWarning,
 };
 pub use tokenizer::{EncodeOptions, SUPPORTED_MODELS, Tokenizer};
 pub use vocab::{MAX_TOKEN_BYTES, MAX_TOKENS, MAX_VOCAB_BYTES, VocabSpec};

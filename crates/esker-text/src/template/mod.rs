@@ -17,6 +17,7 @@ mod operators;
 mod program;
 mod python;
 mod source;
+mod traits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,6 +28,8 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, State};
 
 use crate::tokenizer::Tokenizer;
+
+pub use traits::TemplateTraits;
 
 use operators::Limits;
 use program::Program;
