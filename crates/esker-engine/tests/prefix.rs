@@ -1,8 +1,11 @@
 //! Prefix reuse: what a session or a snapshot has is not computed again, and the bits are those of computing it.
 
 use esker_disk::sim::{FaultPlan, FaultRates, SimDisk, SimOptions};
-use esker_engine::{Engine, EngineError, EngineOptions, KvType, Memory, Output, Session};
+use esker_engine::{
+    Engine, EngineError, EngineOptions, GenerateOptions, KvType, Memory, Output, Sampling, Session,
+};
 use esker_testkit::npz;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -470,4 +473,68 @@ fn broken_sessions_are_repaired() {
         println!("{name}: {loaded} engines, {repaired} repairs");
         assert!(repaired > 0, "{name}: something failed");
     }
+}
+
+/// The second turn of a conversation of 2000 tokens computes its new tokens only, also after a restart.
+#[test]
+fn a_second_turn_computes_its_new_tokens_only() {
+    let path = esker_testkit::small_model();
+    let dir = tempfile::tempdir().expect("a folder");
+    let options = EngineOptions {
+        context: Some(2304),
+        chunk: 256,
+        kv_type: KvType::F16,
+        snapshot_bytes: 256 << 20,
+        snapshot_dir: Some(dir.path().to_owned()),
+        ..base()
+    };
+    let load = |options: EngineOptions| Engine::load(&path, options).expect("loads");
+    let answer = GenerateOptions {
+        max_tokens: Some(24),
+        sampling: Sampling { seed: 11, ..Sampling::default() },
+        ignore_eos: true,
+        ..GenerateOptions::default()
+    };
+    let generate = |engine: &mut Engine, session: &mut Session, prompt: &[u32]| {
+        engine.generate(session, prompt, &answer, &mut |_| ControlFlow::Continue(())).expect("a generation")
+    };
+    let first: Vec<u32> = (0..2000).map(|i| (i * i * 31 + i * 17) % 8000).collect();
+    let mut engine = load(options.clone());
+    let mut session = engine.new_session();
+    let turn = generate(&mut engine, &mut session, &first);
+    let mut second = first.clone();
+    second.extend_from_slice(&turn.tokens);
+    second.extend((0..50).map(|i| i * 91 % 8000));
+
+    let mut plain = load(EngineOptions { snapshot_bytes: 0, snapshot_dir: None, ..options.clone() });
+    let mut alone = plain.new_session();
+    let fresh = generate(&mut plain, &mut alone, &second);
+    assert_eq!(fresh.stats.reused_tokens, 0);
+    let logits = |engine: &mut Engine, session: &mut Session| {
+        bits(engine.forward(session, &[7], Output::Last).expect("a pass").expect("logits").data())
+    };
+    let expected = logits(&mut plain, &mut alone);
+
+    // The last token that was drawn has not been fed: it and the 50 new ones are computed.
+    let had = second.len() - 51;
+    let mut other = engine.new_session();
+    for (what, session) in [("the same session", &mut session), ("another session", &mut other)] {
+        let turn = generate(&mut engine, session, &second);
+        assert_eq!(turn.stats.reused_tokens, had, "{what}");
+        assert_eq!(turn.tokens, fresh.tokens, "{what}");
+        assert!(logits(&mut engine, session) == expected, "{what}: the bits of the logits");
+    }
+    let again = generate(&mut engine, &mut session, &first);
+    assert_eq!(
+        again.stats.reused_tokens, 1792,
+        "the last chunk before the end: at least a token is computed"
+    );
+    drop((engine, session, other));
+
+    let mut engine = load(options);
+    let mut session = engine.new_session();
+    let turn = generate(&mut engine, &mut session, &second);
+    assert_eq!(turn.stats.reused_tokens, had, "after a restart");
+    assert_eq!(turn.tokens, fresh.tokens);
+    assert!(logits(&mut engine, &mut session) == expected, "after a restart: the bits of the logits");
 }

@@ -583,9 +583,12 @@ fn plan() {
       [MODEL]  GGUF file; a small demo model if left out
 
     Options:
-          --no-measure  Measure nothing, and leave the speed out
-          --json        Print one JSON object on standard output; sizes are in bytes
-      -h, --help        Print help (see more with '--help')
+          --no-measure        Measure nothing, and leave the speed out
+          --json              Print one JSON object on standard output; sizes are in bytes
+          --sessions <N>      Sequences that are computed at a time, such as the slots of a service
+                              [default: 1]
+          --snapshots <SIZE>  Memory for states of prefixes that conversations share, such as `500M`
+      -h, --help              Print help (see more with '--help')
 
     Engine options:
       -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
