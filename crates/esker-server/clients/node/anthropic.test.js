@@ -41,7 +41,7 @@ test("messages: stop sequences", async () => {
 });
 
 test("messages: tools in two rounds", async () => {
-  const first = await create({ tools: TOOLS, tool_choice: { type: "any" }, max_tokens: 160 });
+  const first = await create({ tools: TOOLS, tool_choice: { type: "any" }, max_tokens: 800 });
   assert.equal(first.stop_reason, "tool_use");
   const calls = first.content.filter((block) => block.type === "tool_use");
   for (const call of calls) checkWeather(call.input);
@@ -53,14 +53,14 @@ test("messages: tools in two rounds", async () => {
 
 test("messages: streamed tool input", async () => {
   const choice = { type: "tool", name: "weather", disable_parallel_tool_use: true };
-  const final = await anthropic.messages.stream(body({ tools: TOOLS, tool_choice: choice, max_tokens: 160 })).finalMessage();
+  const final = await anthropic.messages.stream(body({ tools: TOOLS, tool_choice: choice, max_tokens: 800 })).finalMessage();
   const calls = final.content.filter((block) => block.type === "tool_use");
   assert.equal(calls.length, 1);
   checkWeather(calls[0].input);
 });
 
 test("JSON by schema", async () => {
-  const answer = await create({ output_config: { format: { type: "json_schema", schema: WEATHER } }, max_tokens: 160 });
+  const answer = await create({ output_config: { format: { type: "json_schema", schema: WEATHER } }, max_tokens: 800 });
   checkWeather(JSON.parse(textOf(answer)));
 });
 

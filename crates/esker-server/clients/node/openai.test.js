@@ -76,7 +76,7 @@ test("chat: a second turn reuses the first", async () => {
 });
 
 test("tools: two rounds", async () => {
-  const { message, finish_reason: reason } = (await chat({ tools: TOOLS, tool_choice: "required", max_tokens: 160 })).choices[0];
+  const { message, finish_reason: reason } = (await chat({ tools: TOOLS, tool_choice: "required", max_tokens: 800 })).choices[0];
   assert.equal(reason, "tool_calls");
   for (const call of message.tool_calls) checkWeather(JSON.parse(call.function.arguments));
   const results = message.tool_calls.map((call) => ({ role: "tool", tool_call_id: call.id, content: "Rain" }));
@@ -87,7 +87,7 @@ test("tools: two rounds", async () => {
 
 test("tools: streamed arguments", async () => {
   const stream = openai.chat.completions.stream({
-    model, messages: HELLO, tools: TOOLS, tool_choice: "required", parallel_tool_calls: false, max_tokens: 160, temperature: 0,
+    model, messages: HELLO, tools: TOOLS, tool_choice: "required", parallel_tool_calls: false, max_tokens: 800, temperature: 0,
   });
   const { message, finish_reason: reason } = (await stream.finalChatCompletion()).choices[0];
   assert.equal(reason, "tool_calls");
@@ -98,7 +98,7 @@ test("tools: streamed arguments", async () => {
 test("JSON by schema", async () => {
   for (const seed of [1, 2, 3]) {
     const completion = await openai.chat.completions.parse({
-      model, messages: HELLO, response_format: SCHEMA, max_tokens: 160, temperature: 1.5, seed,
+      model, messages: HELLO, response_format: SCHEMA, reasoning_effort: "none", max_tokens: 800, temperature: 1.5, seed,
     });
     checkWeather(JSON.parse(completion.choices[0].message.content));
   }
@@ -124,11 +124,11 @@ test("responses: whole, streamed, tools, schema", async () => {
   assert.equal(text, whole.output_text);
   assert.match(last.type, /^response\.(completed|incomplete)$/);
   const tool = { type: "function", name: "weather", parameters: WEATHER, strict: true };
-  const called = await openai.responses.create({ ...options, tools: [tool], tool_choice: "required", max_output_tokens: 160 });
+  const called = await openai.responses.create({ ...options, tools: [tool], tool_choice: "required", max_output_tokens: 800 });
   const call = called.output.find((item) => item.type === "function_call");
   checkWeather(JSON.parse(call.arguments));
   const format = { type: "json_schema", name: "weather", schema: WEATHER, strict: true };
-  const formed = await openai.responses.create({ ...options, text: { format }, max_output_tokens: 160 });
+  const formed = await openai.responses.create({ ...options, text: { format }, reasoning: { effort: "none" }, max_output_tokens: 800 });
   checkWeather(JSON.parse(formed.output_text));
 });
 

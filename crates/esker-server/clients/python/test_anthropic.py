@@ -62,7 +62,7 @@ def test_stop_sequence(message):
 
 
 def test_tools_in_two_rounds(message):
-    first = message(tools=TOOLS, tool_choice={"type": "any"}, max_tokens=160)
+    first = message(tools=TOOLS, tool_choice={"type": "any"}, max_tokens=800)
     assert first.stop_reason == "tool_use"
     calls = [block for block in first.content if block.type == "tool_use"]
     assert calls and calls[0].name == "weather" and calls[0].id
@@ -78,7 +78,7 @@ def test_streamed_tool_input(anthropic_client, model):
     with anthropic_client.messages.stream(
         model=model,
         messages=HELLO,
-        max_tokens=160,
+        max_tokens=800,
         tools=TOOLS,
         tool_choice={"type": "tool", "name": "weather", "disable_parallel_tool_use": True},
         extra_body={"temperature": 0},
@@ -89,7 +89,7 @@ def test_streamed_tool_input(anthropic_client, model):
 
 
 def test_json_by_schema(message):
-    answer = message(output_config={"format": {"type": "json_schema", "schema": WEATHER}}, max_tokens=160)
+    answer = message(output_config={"format": {"type": "json_schema", "schema": WEATHER}}, max_tokens=800)
     assert answer.stop_reason == "end_turn"
     check_weather(json.loads(text_of(answer)))
 

@@ -106,7 +106,7 @@ def test_response_instructions_and_turns(respond):
 
 def test_response_tools_in_two_rounds(respond):
     question = [{"role": "user", "content": "What will the weather be?"}]
-    first = respond(input=question, tools=[FUNCTION], tool_choice="required", max_output_tokens=160)
+    first = respond(input=question, tools=[FUNCTION], tool_choice="required", max_output_tokens=800)
     calls = [item for item in first.output if item.type == "function_call"]
     assert calls and calls[0].name == "weather" and calls[0].call_id
     check_weather(json.loads(calls[0].arguments))
@@ -117,7 +117,7 @@ def test_response_tools_in_two_rounds(respond):
 
 def test_response_tool_stream(respond):
     arguments, name = "", None
-    for event in respond(tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False, max_output_tokens=160, stream=True):
+    for event in respond(tools=[FUNCTION], tool_choice="required", parallel_tool_calls=False, max_output_tokens=800, stream=True):
         if event.type == "response.output_item.added" and event.item.type == "function_call":
             name = event.item.name
         if event.type == "response.function_call_arguments.delta":
@@ -128,4 +128,4 @@ def test_response_tool_stream(respond):
 
 def test_response_schema(respond):
     form = {"format": {"type": "json_schema", "name": "weather", "schema": WEATHER, "strict": True}}
-    check_weather(json.loads(respond(text=form, max_output_tokens=160).output_text))
+    check_weather(json.loads(respond(text=form, reasoning={"effort": "none"}, max_output_tokens=800).output_text))
