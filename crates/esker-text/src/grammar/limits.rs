@@ -22,7 +22,7 @@ pub(super) fn parser() -> ParserLimits {
         verbose_errors: false,
         // Trades time at the start, which a request waits for, for time later.
         precompute_large_lexemes: false,
-        max_lexer_states: 50_000,
+        max_lexer_states: 20_000,
         ..ParserLimits::default()
     }
 }

@@ -31,7 +31,7 @@ struct Inner {
 }
 
 impl GrammarVocabulary {
-    /// Sorts the vocabulary; about 0.5 s and 20 bytes of memory a byte of text for 150,000 tokens.
+    /// Sorts the vocabulary; 0.4 s and 36 MiB for 100,000 tokens.
     /// # Errors
     /// If no token ends generation, or the vocabulary is too large.
     pub fn new(tokenizer: &Tokenizer) -> Result<GrammarVocabulary, GrammarError> {
