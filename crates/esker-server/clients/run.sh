@@ -3,7 +3,7 @@
 #
 #   clients/run.sh [BINARY]      BINARY: the newest of target/{release,debug}/esker by default
 #
-# Starts the server with the smallest budget that works, so that experts stream, on a port that is free; installs the
+# Starts the server with little more than the smallest budget, so that experts stream, on a port that is free; installs the
 # packages that the suites name below target/clients; ends the server. Pictures of the page are in
 # target/clients/screenshots. ESKER_CLIENTS limits it to some of: python node browser.
 set -euo pipefail
@@ -71,6 +71,8 @@ trap stop EXIT
 
 options=(--slots 4 --snapshot-memory 8M)
 budget="$(smallest)"
+# A third or so of the demo model's experts.
+if [ "${budget: -1}" = M ]; then budget="$((${budget%M} + 8))M"; fi
 ESKER_API_KEY="$key" "$binary" serve --port 0 "${options[@]}" --memory "$budget" >"$log" 2>&1 &
 server=$!
 url=""

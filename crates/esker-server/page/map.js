@@ -182,7 +182,8 @@ export class ExpertMap {
       let shade;
       if (age < FLASH_MS) {
         fading = true;
-        shade = 2 * SHADES + (still ? 0 : Math.min(FLASHES - 1, Math.floor(age / FADE_MS)));
+        // What was read and has lost its place again is seen, but paler.
+        shade = 2 * SHADES + (state.resident[i] ? 0 : FLASHES) + (still ? 0 : Math.min(FLASHES - 1, Math.floor(age / FADE_MS)));
       } else {
         shade = (state.resident[i] ? SHADES : 0) + Math.floor((state.hot[i] * SHADES) / 256);
       }
@@ -233,6 +234,7 @@ export class ExpertMap {
     for (let i = 0; i < SHADES; i += 1) shades.push(mix(disk, hot, (i / (SHADES - 1)) * 0.22));
     for (let i = 0; i < SHADES; i += 1) shades.push(mix(cold, hot, (i / (SHADES - 1)) ** 0.8));
     for (let i = 0; i < FLASHES; i += 1) shades.push(mix(read, cold, (i / FLASHES) * 0.6));
+    for (let i = 0; i < FLASHES; i += 1) shades.push(mix(disk, read, 0.4 * (1 - i / FLASHES)));
     const css = (id) => getComputedStyle(byId(id)).backgroundColor;
     this.colours = {
       shades,

@@ -200,10 +200,10 @@ test("the expert map changes as experts are read", async () => {
   const share = parseFloat(await page.locator("#map-resident").textContent());
   assert.ok(share > 0 && share < 100, `${share} % in memory: the budget has to make experts stream`);
   const rate = parseFloat(await page.locator("#map-rate").textContent());
-  assert.ok(rate > 0 && rate <= 100);
+  assert.ok(rate > 0 && rate <= 100, `hit rate of ${rate} %`);
   await page.getByText("As a table").click();
   const rows = page.locator("#map-table tr");
-  assert.ok((await rows.count()) >= 2);
+  await until(async () => (await rows.count()) >= 2, "the table has its rows");
   assert.match(await rows.first().textContent(), /\d+ of \d+/);
   await page.getByText("As a table").click();
 });
