@@ -49,7 +49,7 @@ pub struct EngineOptions {
     pub process_bytes: Option<u64>,
     /// Plan for logits of every token of a pass.
     pub all_logits: bool,
-    /// Sessions that are planned for: so many may take part in one pass. 1 to [`SESSIONS_MAX`].
+    /// Sessions that are planned for, 1 to [`SESSIONS_MAX`]: so many may exist and take part in one pass.
     pub sessions: usize,
     /// Memory for snapshots of sessions, see [`Engine::keep_snapshot`](crate::Engine::keep_snapshot); 0: none are kept.
     pub snapshot_bytes: u64,
