@@ -352,6 +352,44 @@ fn automatic_choice_holds_only_strict_tools() {
 }
 
 #[test]
+fn calls_or_an_answer_in_a_form() {
+    let answer = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"], "additionalProperties": false });
+    let make = |format| {
+        Constraint::tool_calls_or_json(
+            &VOCABULARY,
+            format,
+            &tools(true),
+            &answer,
+            true,
+            &ConstraintOptions::default(),
+        )
+        .unwrap()
+    };
+    let mut numbers = Numbers(3);
+    for &format in FORMATS {
+        assert_eq!(follow(&mut make(format), &TOKENIZER, "{\"ok\": true}"), Ok(true), "{format:?}");
+        assert!(follow(&mut make(format), &TOKENIZER, "{\"no\": true}").is_err(), "{format:?}");
+        assert_eq!(follow(&mut make(format), &TOKENIZER, "Hello"), Err(String::new()), "{format:?}");
+        for _ in 0..6 {
+            let Some(text) = generate(&mut make(format), &TOKENIZER, &mut numbers, 400) else { continue };
+            let mut parser = ToolParser::new(format, &tools(true));
+            let mut events = parser.push(&text);
+            events.extend(parser.finish());
+            match &events[..] {
+                [ToolEvent::Text(text)] => {
+                    assert!(
+                        serde_json::from_str::<Value>(text).unwrap()["ok"].is_boolean(),
+                        "{format:?} {text}"
+                    );
+                }
+                [ToolEvent::CallStart { .. }, ..] => {}
+                other => panic!("{format:?} {text:?} {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_held_is_refused_by_name() {
     let refused = |value: Value| {
         Constraint::json_schema(&VOCABULARY, &value, &ConstraintOptions::default())

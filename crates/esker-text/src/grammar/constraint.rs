@@ -91,8 +91,30 @@ impl Constraint {
         parallel: bool,
         options: &ConstraintOptions,
     ) -> Result<Constraint, GrammarError> {
-        let calls =
-            Calls { vocabulary, format, tools, choice, parallel, all_schemas: *choice != ToolChoice::Auto };
+        let all_schemas = *choice != ToolChoice::Auto;
+        let calls = Calls { vocabulary, format, tools, choice, parallel, all_schemas, answer: None };
+        Constraint::calls(calls, options)
+    }
+
+    /// Calls of `tools`, or JSON that follows `schema`: for requests that offer tools and want answers in a form. Tools
+    /// that are not strict take any object.
+    /// # Errors
+    /// As [`tool_calls`](Self::tool_calls) and [`json_schema`](Self::json_schema).
+    pub fn tool_calls_or_json(
+        vocabulary: &GrammarVocabulary,
+        format: ToolFormat,
+        tools: &[ToolSpec],
+        schema: &Value,
+        parallel: bool,
+        options: &ConstraintOptions,
+    ) -> Result<Constraint, GrammarError> {
+        let (choice, answer) = (&ToolChoice::Auto, Some(schema));
+        let calls = Calls { vocabulary, format, tools, choice, parallel, all_schemas: false, answer };
+        Constraint::calls(calls, options)
+    }
+
+    fn calls(calls: Calls, options: &ConstraintOptions) -> Result<Constraint, GrammarError> {
+        let Calls { vocabulary, tools, .. } = calls;
         let compile = |calls: Calls| {
             let grammar = calls.grammar()?;
             Constraint::new(vocabulary, GrammarWithLexer::from_lark(grammar), options, "tool")

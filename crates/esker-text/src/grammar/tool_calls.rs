@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::lark::{self, literal};
 use super::schema::of_arguments;
@@ -21,6 +21,8 @@ pub(super) struct Calls<'a> {
     pub(super) parallel: bool,
     /// Hold tools that are not strict to their schemas, too.
     pub(super) all_schemas: bool,
+    /// With [`ToolChoice::Auto`], what an answer without a call is: JSON of this schema, or text.
+    pub(super) answer: Option<&'a Value>,
 }
 
 /// What stands around the calls of an answer; every entry is a tag or other text.
@@ -54,7 +56,12 @@ impl Calls<'_> {
             (self.parts(frame.first), self.parts(frame.between), self.parts(frame.close));
         let more = if self.parallel { format!("({between} call)*") } else { String::new() };
         let calls = format!("calls: {first} call {more} {close}\n");
+        let answer = self.answer.map(lark::json).transpose()?;
         let mut grammar = match (self.choice, frame.open) {
+            (ToolChoice::Auto, open) if answer.is_some() => {
+                let open = open.map(|open| lark::tag(self.vocabulary, open)).unwrap_or_default();
+                format!("start: answer | {open} calls\nanswer: {}\n", answer.unwrap_or_default())
+            }
             (ToolChoice::Auto, Some(open)) => {
                 // Free text goes up to the first opening tag; behind the calls the answer is over.
                 let head = match self.vocabulary.control(open) {

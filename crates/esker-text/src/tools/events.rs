@@ -49,8 +49,8 @@ impl Events {
         }
     }
 
-    pub(super) fn end(&mut self) {
+    pub(super) fn end(&mut self, complete: bool) {
         self.activity += 1;
-        self.out.push(ToolEvent::CallEnd { index: self.started - 1 });
+        self.out.push(ToolEvent::CallEnd { index: self.started - 1, complete });
     }
 }

@@ -148,7 +148,7 @@ impl Named {
                     Scan::Ends => {
                         events.arguments(&scratch);
                         if self.syntax.call_close.is_none() {
-                            events.end();
+                            events.end(true);
                             return Progress::new(next, Reading::Over);
                         }
                         self.state = State::Rest;
@@ -184,12 +184,12 @@ impl Named {
             events.arguments(&text[..end]);
         } else if let Some(other) = text[..end].find(|c: char| !c.is_whitespace() && c != '`') {
             // Not what ends a call: the model has gone on without a tag.
-            events.end();
+            events.end(true);
             return Progress::new(other, Reading::Over);
         }
         match found {
             Some(tag) => {
-                events.end();
+                events.end(matches!(self.state, State::Rest));
                 self.any = true;
                 self.state = State::Between;
                 let used = if Some(tag) == self.syntax.call_close { end + tag.len() } else { end };
@@ -205,7 +205,7 @@ impl Named {
             State::Between => self.over(),
             State::Header(_) => Reading::NoCall,
             State::Arguments(_) | State::Verbatim | State::Rest => {
-                events.end();
+                events.end(matches!(self.state, State::Rest));
                 Reading::Over
             }
         };

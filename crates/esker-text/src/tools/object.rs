@@ -106,6 +106,11 @@ impl ObjectCall {
         self.arguments == Arguments::Given || streams
     }
 
+    /// Whether all arguments have been given out.
+    pub(super) fn arguments_given(&self) -> bool {
+        self.arguments == Arguments::Given
+    }
+
     fn advance(&mut self, c: char, events: &mut Events) -> Option<Step> {
         let blank = matches!(c, ' ' | '\n' | '\r' | '\t');
         match &mut self.state {
@@ -267,7 +272,7 @@ impl ObjectCall {
             events.arguments("{}");
             self.arguments = Arguments::Given;
         }
-        events.end();
+        events.end(true);
         Some(Step::Ends)
     }
 }

@@ -77,7 +77,7 @@ impl Objects {
                         return Progress::new(at, Reading::Again);
                     }
                     Step::Broken(false) => {
-                        events.end();
+                        events.end(true);
                         self.state = State::Between;
                         self.any = true;
                         return Progress::new(at, Reading::Again);
@@ -96,7 +96,7 @@ impl Objects {
         match find(text, self.close.as_slice(), last) {
             Found::At { start, tag: _ } => {
                 events.arguments(&text[..start]);
-                events.end();
+                events.end(false);
                 Progress::new(start + self.close.map_or(0, str::len), Reading::Over)
             }
             Found::Not { safe } => {
@@ -113,8 +113,12 @@ impl Objects {
         match &self.state {
             State::Between => Progress::new(used, self.over()),
             State::Object(call) if !call.started() => Progress::new(used, Reading::NoCall),
-            State::Object(_) | State::Verbatim => {
-                events.end();
+            State::Object(call) => {
+                events.end(call.arguments_given());
+                Progress::new(used, Reading::Over)
+            }
+            State::Verbatim => {
+                events.end(false);
                 Progress::new(used, Reading::Over)
             }
         }

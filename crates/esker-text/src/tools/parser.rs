@@ -35,6 +35,8 @@ pub enum ToolEvent {
     CallEnd {
         /// Number of the call.
         index: usize,
+        /// The model wrote all of its arguments. False if the text ended before, or if they are no JSON.
+        complete: bool,
     },
 }
 

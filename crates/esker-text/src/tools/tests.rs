@@ -34,8 +34,8 @@ fn tools() -> Vec<ToolSpec> {
 #[derive(Debug, Default, PartialEq)]
 struct Read {
     text: String,
-    /// (id, name, arguments, ended)
-    calls: Vec<(Option<String>, String, String, bool)>,
+    /// (id, name, arguments, whether they are complete once the call has ended)
+    calls: Vec<(Option<String>, String, String, Option<bool>)>,
 }
 
 fn read_pieces<'a>(format: ToolFormat, pieces: impl IntoIterator<Item = &'a str>) -> Read {
@@ -48,20 +48,20 @@ fn read_pieces<'a>(format: ToolFormat, pieces: impl IntoIterator<Item = &'a str>
         match event {
             ToolEvent::Text(text) => read.text += &text,
             ToolEvent::CallStart { index, id, name } => {
-                assert!(index == n && read.calls.last().is_none_or(|call| call.3));
-                read.calls.push((id, name, String::new(), false));
+                assert!(index == n && read.calls.last().is_none_or(|call| call.3.is_some()));
+                read.calls.push((id, name, String::new(), None));
             }
             ToolEvent::Arguments { index, delta } => {
-                assert!(index + 1 == n && !read.calls[index].3 && !delta.is_empty());
+                assert!(index + 1 == n && read.calls[index].3.is_none() && !delta.is_empty());
                 read.calls[index].2 += &delta;
             }
-            ToolEvent::CallEnd { index } => {
-                assert!(index + 1 == n && !read.calls[index].3);
-                read.calls[index].3 = true;
+            ToolEvent::CallEnd { index, complete } => {
+                assert!(index + 1 == n && read.calls[index].3.is_none());
+                read.calls[index].3 = Some(complete);
             }
         }
     }
-    assert!(read.calls.iter().all(|call| call.3), "every call ends");
+    assert!(read.calls.iter().all(|call| call.3.is_some()), "every call ends");
     read
 }
 
@@ -183,6 +183,24 @@ fn broken_arguments_are_passed_on() {
 }
 
 #[test]
+fn calls_that_were_cut_off_say_so() {
+    let complete =
+        |format, text: &str| read(format, text).calls.iter().map(|call| call.3.unwrap()).collect::<Vec<_>>();
+    let hermes = "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}}</tool_call>";
+    let whole = hermes.find("}").unwrap() + 1;
+    for end in hermes.find("{\"a").unwrap() + 1..=hermes.len() {
+        assert_eq!(complete(ToolFormat::HermesJson, &hermes[..end]), [end >= whole], "{end}");
+    }
+    assert_eq!(complete(ToolFormat::HermesJson, &hermes.replace('1', "'x'")), [false]);
+    let named = "[TOOL_CALLS]f[ARGS]{\"a\": 1}";
+    assert_eq!(complete(ToolFormat::MistralNamed, named), [true]);
+    assert_eq!(complete(ToolFormat::MistralNamed, &named[..named.len() - 1]), [false]);
+    let xml = "<function=f><parameter=a>1</parameter></function>";
+    assert_eq!(complete(ToolFormat::QwenXml, xml), [true]);
+    assert_eq!(complete(ToolFormat::QwenXml, &xml[..xml.len() - 1]), [false]);
+}
+
+#[test]
 fn qwen_xml() {
     let check = |text: &str, expect: &str, calls: &[_]| check(ToolFormat::QwenXml, text, expect, calls);
     let call = "<tool_call>\n<function=get_weather>\n<parameter=city>\nNew\n\"York\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n<parameter=units>\n{\"a\": [1]}\n</parameter>\n</function>\n</tool_call>";
@@ -298,7 +316,7 @@ fn arguments_come_as_they_are_written() {
     assert_eq!(parser.push(", \"arguments\": {\"a\": \"b"), [start, delta("{\"a\": \"b")]);
     assert_eq!(parser.push("c"), [delta("c")]);
     assert_eq!(parser.push("\"}"), [delta("\"}")]);
-    assert_eq!(parser.push("}</tool_"), [ToolEvent::CallEnd { index: 0 }]);
+    assert_eq!(parser.push("}</tool_"), [ToolEvent::CallEnd { index: 0, complete: true }]);
     assert_eq!(parser.push("call> x"), [ToolEvent::Text("x".to_owned())]);
     assert_eq!(parser.finish(), []);
 }
@@ -461,6 +479,7 @@ proptest! {
             prop_assert_eq!(&read.text, before);
             prop_assert_eq!(read.calls.len(), 1);
             prop_assert_eq!(&read.calls[0].1, "get_weather");
+            prop_assert_eq!(read.calls[0].3, Some(true));
             let found: Value = serde_json::from_str(&read.calls[0].2).unwrap();
             prop_assert_eq!(&found, &arguments);
         }

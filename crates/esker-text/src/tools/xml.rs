@@ -216,7 +216,7 @@ impl Xml {
                     return Step::Next(used);
                 }
                 events.arguments("}");
-                self.end_call(events);
+                self.end_call(true, events);
                 if tag == 1 { Step::CallEnds(used) } else { Step::Over(used) }
             }
             Some(Found::Not { .. }) => Step::Wait(blank),
@@ -235,7 +235,7 @@ impl Xml {
         key.push_str(&rest[..end]);
         if key.len() > MAX_NAME_BYTES {
             // The arguments stay unfinished, for everybody to see.
-            self.end_call(events);
+            self.end_call(false, events);
             return Step::Over(end);
         }
         if !found {
@@ -349,8 +349,8 @@ impl Xml {
         Step::Next(end + tag)
     }
 
-    fn end_call(&mut self, events: &mut Events) {
-        events.end();
+    fn end_call(&mut self, complete: bool, events: &mut Events) {
+        events.end(complete);
         self.any = true;
         self.name.clear();
         self.state = State::Between;
@@ -362,7 +362,7 @@ impl Xml {
             State::Between => self.over(),
             _ if self.started => {
                 self.started = false;
-                events.end();
+                events.end(false);
                 Reading::Over
             }
             _ => Reading::NoCall,
