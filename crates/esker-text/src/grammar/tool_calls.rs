@@ -161,6 +161,12 @@ impl Calls<'_> {
             ToolFormat::HermesJson | ToolFormat::MistralArray | ToolFormat::PhiJson => {
                 object(format!("{{\"name\": \"{name}\", \"arguments\": "))
             }
+            // Beside an answer that is JSON itself, the engine must see both as JSON to tell them apart late.
+            ToolFormat::LlamaJson if self.answer.is_some() => {
+                let parameters =
+                    if held { of_arguments(&tool.parameters) } else { json!({ "type": "object" }) };
+                lark::json(&wrapped(name, parameters)?)
+            }
             ToolFormat::LlamaJson => object(format!("{{\"name\": \"{name}\", \"parameters\": ")),
             ToolFormat::CommandJson => Ok(format!(
                 "\"{{\\\"tool_call_id\\\": \\\"\" /[0-9]{{1,3}}/ {} {} \"}}\"",
@@ -189,6 +195,42 @@ impl Calls<'_> {
                 xml(&xml_call::MINIMAX, format!("<invoke name=\"{name}\">\n"), "</invoke>", rules)
             }
         }
+    }
+}
+
+/// The schema of a whole call. Definitions move up to where references look for them.
+fn wrapped(name: &str, mut parameters: Value) -> Result<Value, GrammarError> {
+    if refers_outside_of_definitions(&parameters) {
+        return Err(unsupported(format!(
+            "`{name}`: a `$ref` that does not begin with `#/$defs/` or `#/definitions/`"
+        )));
+    }
+    let definitions =
+        ["$defs", "definitions"].map(|key| (key, parameters.as_object_mut().and_then(|p| p.remove(key))));
+    let mut call = json!({
+        "type": "object",
+        "properties": { "name": { "const": name }, "parameters": parameters },
+        "required": ["name", "parameters"],
+        "additionalProperties": false,
+    });
+    for (key, definitions) in definitions {
+        if let Some(definitions) = definitions {
+            call[key] = definitions;
+        }
+    }
+    Ok(call)
+}
+
+fn refers_outside_of_definitions(schema: &Value) -> bool {
+    match schema {
+        Value::Array(values) => values.iter().any(refers_outside_of_definitions),
+        Value::Object(fields) => fields.iter().any(|(key, value)| match value {
+            Value::String(to) if key == "$ref" => {
+                !to.starts_with("#/$defs/") && !to.starts_with("#/definitions/")
+            }
+            _ => refers_outside_of_definitions(value),
+        }),
+        _ => false,
     }
 }
 
