@@ -75,7 +75,11 @@ impl Snapshots {
             if folder.delete_other() {
                 continue;
             }
-            let is_leaf = |n: &Node| n.children.iter().all(|&c| self.node(c).file.is_none());
+            // Nothing may be left without what it follows: in a file, or in memory if it is not written yet.
+            let is_leaf = |n: &Node| match n.positions {
+                Some(_) => n.children.iter().all(|&c| self.node(c).file.is_none()),
+                None => n.children.is_empty(),
+            };
             let oldest = self
                 .nodes
                 .iter()
