@@ -43,6 +43,9 @@ if has python; then
 fi
 if has node || has browser; then
     need node nodejs npm
+    version="$(node --version)"
+    version="${version#v}"
+    [ "${version%%.*}" -ge 20 ] || { echo "node is $version, the clients need 20 or newer" >&2; exit 1; }
     mkdir -p "$work/node"
     # Modules are looked for beside the scripts.
     find "$work/node" -maxdepth 1 -type f -delete
