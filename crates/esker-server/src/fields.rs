@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 pub struct Object {
     fields: Map<String, Value>,
     path: String,
-    asked: Vec<&'static str>,
 }
 
 impl Object {
@@ -21,7 +20,7 @@ impl Object {
     pub fn new(value: Value, path: impl Into<String>) -> Result<Object, ApiError> {
         let path = path.into();
         match value {
-            Value::Object(fields) => Ok(Object { fields, path, asked: Vec::new() }),
+            Value::Object(fields) => Ok(Object { fields, path }),
             other => {
                 let at = if path.is_empty() { "body" } else { &path };
                 Err(ApiError::value(at, shown(&other), "an object"))
@@ -40,8 +39,7 @@ impl Object {
     }
 
     /// Takes a field out; `null` is as good as none.
-    pub fn take(&mut self, name: &'static str) -> Option<Value> {
-        self.asked.push(name);
+    pub fn take(&mut self, name: &str) -> Option<Value> {
         self.fields.remove(name).filter(|value| !value.is_null())
     }
 
@@ -49,7 +47,7 @@ impl Object {
     ///
     /// # Errors
     /// If it is not.
-    pub fn need(&mut self, name: &'static str, expected: &str) -> Result<Value, ApiError> {
+    pub fn need(&mut self, name: &str, expected: &str) -> Result<Value, ApiError> {
         self.take(name).ok_or_else(|| ApiError::missing(self.at(name), expected))
     }
 
@@ -57,7 +55,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else.
-    pub fn string(&mut self, name: &'static str) -> Result<Option<String>, ApiError> {
+    pub fn string(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -69,7 +67,7 @@ impl Object {
     ///
     /// # Errors
     /// If it is not there, or is something else.
-    pub fn need_string(&mut self, name: &'static str) -> Result<String, ApiError> {
+    pub fn need_string(&mut self, name: &str) -> Result<String, ApiError> {
         self.string(name)?.ok_or_else(|| ApiError::missing(self.at(name), "a string"))
     }
 
@@ -77,7 +75,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else.
-    pub fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ApiError> {
+    pub fn bool(&mut self, name: &str) -> Result<Option<bool>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(value)),
@@ -89,7 +87,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else.
-    pub fn integer(&mut self, name: &'static str, least: u64, most: u64) -> Result<Option<u64>, ApiError> {
+    pub fn integer(&mut self, name: &str, least: u64, most: u64) -> Result<Option<u64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         // Some clients write whole numbers as floats.
         let whole = |f: f64| (f.fract() == 0.0 && (0.0..9e15).contains(&f)).then_some(f as u64);
@@ -106,7 +104,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else.
-    pub fn number(&mut self, name: &'static str, least: f64, most: f64) -> Result<Option<f64>, ApiError> {
+    pub fn number(&mut self, name: &str, least: f64, most: f64) -> Result<Option<f64>, ApiError> {
         let Some(value) = self.take(name) else { return Ok(None) };
         match value.as_f64() {
             Some(n) if (least..=most).contains(&n) => Ok(Some(n)),
@@ -121,7 +119,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else, or the list is longer.
-    pub fn array(&mut self, name: &'static str, most: usize) -> Result<Option<Vec<Value>>, ApiError> {
+    pub fn array(&mut self, name: &str, most: usize) -> Result<Option<Vec<Value>>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(Value::Array(list)) if list.len() <= most => Ok(Some(list)),
@@ -137,7 +135,7 @@ impl Object {
     ///
     /// # Errors
     /// If the field is something else.
-    pub fn object(&mut self, name: &'static str) -> Result<Option<Object>, ApiError> {
+    pub fn object(&mut self, name: &str) -> Result<Option<Object>, ApiError> {
         match self.take(name) {
             None => Ok(None),
             Some(value) => Object::new(value, self.at(name)).map(Some),
@@ -145,7 +143,7 @@ impl Object {
     }
 
     /// Fields that change no answer: taken and forgotten.
-    pub fn ignore(&mut self, names: &[&'static str]) {
+    pub fn ignore(&mut self, names: &[&str]) {
         for name in names {
             self.take(name);
         }
@@ -155,7 +153,7 @@ impl Object {
     ///
     /// # Errors
     /// If it has another.
-    pub fn only(&mut self, name: &'static str, neutral: &[Value], why: &str) -> Result<(), ApiError> {
+    pub fn only(&mut self, name: &str, neutral: &[Value], why: &str) -> Result<(), ApiError> {
         match self.take(name) {
             Some(value) if !neutral.contains(&value) => {
                 Err(ApiError::unsupported(self.at(name), format_args!("{why} (it is {})", shown(&value))))
@@ -182,12 +180,6 @@ impl Object {
     /// All fields, for objects whose keys are data.
     pub fn into_entries(self) -> Vec<(String, Value)> {
         self.fields.into_iter().collect()
-    }
-
-    /// The names that were asked for, in this order.
-    #[cfg(test)]
-    pub fn asked(&self) -> &[&'static str] {
-        &self.asked
     }
 }
 

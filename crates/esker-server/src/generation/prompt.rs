@@ -1,15 +1,16 @@
 //! From a request to tokens: chat template, tokenizer, grammar. Runs outside of the thread that owns the engine.
 
 use super::constraint::constraint;
+use super::message::{Message, Role};
 use super::output::OutputSpec;
-use super::request::{Input, Request, Thinking, ToolChoice};
+use super::request::{Input, Request, Thinking, Tool, ToolChoice};
 use crate::config::{ServerConfig, ThinkingConfig};
 use crate::error::{ApiError, ErrorKind};
 use esker_text::grammar::{Constraint, ConstraintOptions, GrammarVocabulary};
 use esker_text::incremental::IncrementalEncoder;
 use esker_text::reasoning::ReasoningFormat;
 use esker_text::tools::ToolFormat;
-use esker_text::{ChatInput, ChatTemplate, EncodeOptions, TemplateError, Tokenizer};
+use esker_text::{ChatInput, ChatTemplate, EncodeOptions, TemplateError, TemplateTraits, Tokenizer};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -41,6 +42,7 @@ pub(crate) struct Closing {
 pub(crate) struct Prompter {
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
+    traits: TemplateTraits,
     variables: serde_json::Map<String, Value>,
     pub formats: Formats,
     /// Texts at which an answer ends, where ChatML stands in for a template and the vocabulary lacks its tokens.
@@ -118,6 +120,7 @@ impl Prompter {
             token_bytes_max: token_bytes.max().unwrap_or(1).max(1),
             shown: shown(&tokenizer, &formats),
             tokenizer,
+            traits: template.traits(),
             template,
             variables: config.template_variables.clone(),
             formats,
@@ -178,7 +181,7 @@ impl Prompter {
         if offers_tools && self.formats.tools.is_none() {
             return Err(ApiError::unsupported("tools", "the model's chat template knows no tool calls"));
         }
-        let specs = request.tools().iter().map(super::request::Tool::spec).collect();
+        let specs = request.tools().iter().map(Tool::spec).collect();
         let mut stop = request.stop.clone();
         if chat {
             stop.extend(self.stops.iter().cloned());
@@ -242,9 +245,25 @@ impl Prompter {
             extra.insert("reasoning_effort".to_owned(), effort.as_str().into());
         }
         let shown = request.tool_choice != ToolChoice::None && !tools.is_empty();
+        if shown && !self.traits.tools {
+            return Err(ApiError::unsupported("tools", "the model's chat template knows no tools"));
+        }
+        if !self.traits.tool_calls
+            && messages.iter().any(|m| m.role == Role::Tool || !m.tool_calls.is_empty())
+        {
+            return Err(ApiError::unsupported("messages", "the model's chat template knows no tool calls"));
+        }
+        if !self.traits.system && messages.iter().any(|m| m.role == Role::System) {
+            return Err(ApiError::unsupported(
+                "messages",
+                "the model's chat template knows no system messages",
+            ));
+        }
+        let mut messages: Value = messages.iter().map(Message::for_template).collect();
+        self.traits.adapt(&mut messages);
         let input = ChatInput {
-            messages: messages.iter().map(super::message::Message::for_template).collect(),
-            tools: shown.then(|| tools.iter().map(super::request::Tool::for_template).collect()),
+            messages,
+            tools: shown.then(|| tools.iter().map(Tool::for_template).collect()),
             add_generation_prompt: true,
             extra,
         };

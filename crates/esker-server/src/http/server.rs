@@ -89,12 +89,13 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()> + Send) -> Result<(), ServeError> {
         let Server { listener, shared, draw } = self;
         tracing::info!(address = %shared.config.address, "listening");
+        // Before the thread begins, so that no change is missed.
+        let mut health = shared.status.watch_health();
         let owner = Owner::spawn(shared.clone(), draw)?;
         let app = router(shared.clone());
         let graceful = GracefulShutdown::new();
         let connections = Arc::new(Semaphore::new(shared.config.limits.connections));
 
-        let mut health = shared.status.watch_health();
         let mut shutdown = std::pin::pin!(shutdown);
         let mut serving = false;
         loop {
