@@ -314,3 +314,31 @@ fn a_refused_item_breaks_nobody() {
     assert!(a.tokens().is_empty());
     assert!(engine.forward(&mut a, &[1, 2], Output::Last).is_ok());
 }
+
+/// A read that fails ends the pass for every session that takes part in it, and for no other.
+#[test]
+fn a_failed_read_breaks_those_who_took_part() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("model.gguf");
+    std::fs::copy(golden("qwen3moe", "gguf"), &path).expect("a copy");
+    let memory = Memory::Budget(smallest(&path, &base()));
+    let mut engine = load(&path, EngineOptions { memory, ..base() });
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|_| engine.new_session());
+    let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file");
+    file.set_len(300_000).expect("cut");
+    let mut items = [
+        BatchItem { session: &mut a, tokens: &[1, 2, 3], output: Output::Last },
+        BatchItem { session: &mut b, tokens: &[4], output: Output::Last },
+        BatchItem { session: &mut c, tokens: &[], output: Output::Last },
+    ];
+    let error = engine.forward_batch(&mut items).map(|_| ()).expect_err("the experts are gone").to_string();
+    assert!(error.contains("model.gguf"), "{error}");
+    let is_broken = |engine: &mut Engine, session: &mut Session| {
+        matches!(engine.forward(session, &[1], Output::None), Err(EngineError::BrokenSession))
+    };
+    assert!(is_broken(&mut engine, &mut a) && is_broken(&mut engine, &mut b));
+    assert!(!is_broken(&mut engine, &mut c), "it had no tokens in the pass");
+    // Nothing was kept of them: they begin anew.
+    assert_eq!(engine.reuse_prefix(&mut a, &[1, 2, 3]), 0);
+    assert!(!is_broken(&mut engine, &mut a), "repaired");
+}

@@ -364,6 +364,23 @@ fn a_folder_in_use_is_noted() {
     assert!(engine.notes().iter().any(|n| n.contains("cannot use the folder")), "{:?}", engine.notes());
 }
 
+/// A disk that takes nothing is counted, and memory goes on.
+#[test]
+fn what_cannot_be_written_stays_in_memory() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let dir = parent.path().join("snapshots");
+    let mut engine = load("qwen4exp", EngineOptions { snapshot_dir: Some(dir.clone()), ..base() });
+    std::fs::remove_dir_all(&dir).expect("removed");
+    let tokens = tokens("qwen4exp");
+    let mut session = engine.new_session();
+    feed(&mut engine, &mut session, &tokens[..70]);
+    engine.flush_snapshots();
+    let stats = engine.snapshot_stats();
+    assert_eq!((stats.write_errors, stats.snapshots, stats.disk_bytes), (4, 4, 0), "{stats:?}");
+    let mut other = engine.new_session();
+    assert_eq!(engine.reuse_prefix(&mut other, &tokens), 64);
+}
+
 /// The part of [`a_killed_process_leaves_a_clean_folder`] that is killed; without the variable it does nothing.
 #[test]
 fn child_that_keeps_snapshots_until_it_is_killed() {
