@@ -114,7 +114,7 @@ impl IncrementalEncoder {
         let mut run = Run {
             tokenizer,
             text,
-            control: self.options.special,
+            options: self.options,
             tokens: Vec::new(),
             cuts: Vec::new(),
             at: from,
@@ -153,7 +153,7 @@ fn common<'a>(pairs: impl Iterator<Item = (&'a u8, &'a u8)>) -> usize {
 struct Run<'a> {
     tokenizer: &'a Tokenizer,
     text: &'a str,
-    control: bool,
+    options: EncodeOptions,
     tokens: Vec<u32>,
     cuts: Vec<Cut>,
     /// Where it is.
@@ -168,7 +168,7 @@ impl Run<'_> {
     fn encode(&mut self) -> Result<Option<Cut>, EncodeError> {
         let (tokenizer, text) = (self.tokenizer, self.text);
         while self.at.text < text.len() {
-            let special = tokenizer.special_tokens().find(text, self.at.text, self.control);
+            let special = tokenizer.special_tokens().find(text, self.at.text, self.options.special);
             let fragment = &text[..special.as_ref().map_or(text.len(), |(range, _)| range.start)];
             while let Some(cut) = tokenizer.cut_after(fragment, self.at.text) {
                 self.encode_text(cut, true)?;
@@ -195,7 +195,8 @@ impl Run<'_> {
     fn encode_text(&mut self, end: usize, guard: bool) -> Result<(), EncodeError> {
         let before = self.tokens.len();
         let text = &self.text[self.at.text..end + usize::from(guard)];
-        self.tokenizer.encode_text(text, self.at.after_token, guard, &mut self.tokens)?;
+        let text = self.tokenizer.unmarked(text, self.options);
+        self.tokenizer.encode_text(&text, self.at.after_token, guard, &mut self.tokens)?;
         self.at.tokens += self.tokens.len() - before;
         Ok(())
     }

@@ -27,6 +27,11 @@ const KNOWN: &[(&str, &str)] = &[
     ("<reasoning>", "</reasoning>"),
 ];
 
+/// Whether this is a tag of some model's reasoning.
+pub(crate) fn is_tag(text: &str) -> bool {
+    KNOWN.iter().any(|(open, close)| text == *open || text == *close)
+}
+
 impl ReasoningFormat {
     /// Reasoning between `open` and `close`. `None` if one is empty or both are the same.
     pub fn new(open: &str, close: &str) -> Option<ReasoningFormat> {

@@ -15,6 +15,10 @@ use crate::vocab::{TokenType, Vocab};
 /// Most bytes of text in control and user-defined tokens together; the largest known vocabularies have 0.2 MiB.
 pub const MAX_SPECIAL_BYTES: usize = 4 << 20;
 
+/// Stands inside the name of a control token that is meant as text, in a text where control tokens are recognised; it
+/// is taken out before the text is encoded. A code point that Unicode keeps free for such uses.
+pub(crate) const TEXT_MARK: char = '\u{fdd0}';
+
 /// The search automata.
 #[derive(Debug)]
 pub(crate) struct SpecialTokens {

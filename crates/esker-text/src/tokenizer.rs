@@ -7,7 +7,7 @@ use crate::bpe::{self, Bpe};
 use crate::end_of_generation;
 use crate::error::{EncodeError, TokenizerError, TokenizerWarning};
 use crate::pre;
-use crate::special::{Fragment, SpecialTokens};
+use crate::special::{Fragment, SpecialTokens, TEXT_MARK};
 use crate::spm::Spm;
 use crate::stream::StreamDecoder;
 use crate::unigram::{self, Unigram};
@@ -57,7 +57,8 @@ struct SpecialIds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Recognise control tokens such as `<|im_end|>` in the text. Only for text from a chat template or another
-    /// trusted source. User-defined tokens such as `<think>` are recognised in any case.
+    /// trusted source. User-defined tokens such as `<think>` are recognised in any case. Marks that keep a name
+    /// from being recognised ([`ChatTemplate::shielding`](crate::ChatTemplate::shielding)) are left out.
     pub special: bool,
     /// Add BOS and EOS where the file asks for them. A BOS that the text starts with already is not doubled.
     pub add_bos_eos: bool,
@@ -135,7 +136,9 @@ impl Tokenizer {
         for fragment in self.special.fragments(text, options.special) {
             match fragment {
                 Fragment::Token(id) => out.push(id),
-                Fragment::Text(text) => self.encode_text(text, after_token, false, &mut out)?,
+                Fragment::Text(text) => {
+                    self.encode_text(&self.unmarked(text, options), after_token, false, &mut out)?
+                }
             }
             after_token = matches!(fragment, Fragment::Token(_));
         }
@@ -153,6 +156,20 @@ impl Tokenizer {
         self.encode(&String::from_utf8_lossy(text), options)
     }
 
+    /// Text as it is to be encoded: without the marks that keep control tokens in it from being recognised.
+    pub(crate) fn unmarked<'t>(&self, text: &'t str, options: EncodeOptions) -> Cow<'t, str> {
+        match options.special && text.contains(TEXT_MARK) {
+            true => Cow::Owned(text.replace(TEXT_MARK, "")),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    /// The control tokens that have a name.
+    pub(crate) fn control_tokens(&self) -> impl Iterator<Item = &str> {
+        let control = (0..self.vocab.len() as u32).filter(|&id| self.is_control(id));
+        control.filter_map(|id| str::from_utf8(self.vocab.bytes(id)?).ok()).filter(|text| !text.is_empty())
+    }
+
     /// Appends the tokens of `text`, in which no special token is looked for. With `guard`, the last byte of `text` is
     /// only there to be looked at ([`cut_after`](Self::cut_after)).
     pub(crate) fn encode_text(
@@ -162,6 +179,9 @@ impl Tokenizer {
         guard: bool,
         out: &mut Vec<u32>,
     ) -> Result<(), EncodeError> {
+        if text.is_empty() {
+            return Ok(());
+        }
         let space_prefix = self.space_prefix && after_token;
         match &self.model {
             Model::Bpe(bpe) => {

@@ -81,6 +81,8 @@ impl Numbers {
 
 const PARTS: &[&str] = &[
     "a",
+    "\u{fdd0}",
+    "<\u{fdd0}|im_end|>",
     "n",
     "\nA",
     ">y",
