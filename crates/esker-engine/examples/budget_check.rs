@@ -3,12 +3,14 @@
 //!
 //!     cargo run --release -p esker-engine --example budget_check -- [--configs N] [--seed S] MODEL...
 //!
-//! A run fills its context with a prompt, decodes, and reports what was planned and the most that was ever resident.
+//! A run fills the context of each of its sessions, one after the other with a prompt while the others decode, and reports
+//! what was planned and the most that was ever resident.
 //! Configurations that cannot work must be refused before anything is allocated.
 
 use esker_disk::memory;
-use esker_engine::{Engine, EngineError, EngineOptions, KvType, Memory, Output, PolicyConfig};
-use std::ops::ControlFlow;
+use esker_engine::{
+    BatchItem, Engine, EngineError, EngineOptions, KvType, Memory, Output, PolicyConfig, Session,
+};
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -64,7 +66,10 @@ fn main() -> ExitCode {
         let policy = random.of(&policies);
         let threads = random.of(&[1u64, 2, 3]);
         let kv = random.of(&["f16", "f32"]);
-        let child = [model.clone(), budget.to_string(), context.to_string(), chunk.to_string()];
+        let sessions = random.of(&[1u64, 1, 2, 5]);
+        let snapshots = random.of(&[0u64, 0, 8 << 20]);
+        let numbers = [budget, context, chunk, sessions, snapshots].map(|n| n.to_string());
+        let child = [&[model.clone()][..], &numbers[..]].concat();
         let exe = std::env::current_exe().expect("this program's path");
         let output = Command::new(exe)
             .arg("child")
@@ -114,12 +119,16 @@ fn number(word: Option<&str>) -> u64 {
 }
 
 fn child(args: &[String]) -> ExitCode {
-    let [model, budget, context, chunk, policy, threads, kv] = args else { return ExitCode::from(2) };
+    let [model, budget, context, chunk, sessions, snapshots, policy, threads, kv] = args else {
+        return ExitCode::from(2);
+    };
     let n = |s: &String| s.parse::<u64>().expect("a number");
     let options = EngineOptions {
         memory: Memory::Budget(n(budget)),
         context: Some(n(context) as usize),
         chunk: n(chunk) as usize,
+        sessions: n(sessions) as usize,
+        snapshot_bytes: n(snapshots),
         policy: PolicyConfig::by_name(policy).expect("a policy"),
         threads: Some(n(threads) as usize),
         kv_type: if kv == "f32" { KvType::F32 } else { KvType::F16 },
@@ -141,11 +150,24 @@ fn child(args: &[String]) -> ExitCode {
     let mut random = Random(7);
     let vocab = engine.n_vocab() as u64;
     let tokens: Vec<u32> = (0..context).map(|_| random.below(vocab) as u32).collect();
-    let (prompt, rest) = tokens.split_at(context - 16.min(context / 2));
-    let mut session = engine.new_session();
-    engine.prefill(&mut session, prompt, |_| ControlFlow::Continue(())).expect("a prompt");
-    for token in rest {
-        engine.forward(&mut session, &[*token], Output::Last).expect("a step");
+    let prompt = context - 16.min(context / 2);
+    let mut sessions: Vec<Session> = (0..n(sessions)).map(|_| engine.new_session()).collect();
+    while sessions.iter().any(|s| s.tokens().len() < context) {
+        let mut room = engine.rows_max() - (sessions.len() - 1);
+        let mut items = Vec::new();
+        for session in &mut sessions {
+            let used = session.tokens().len();
+            let n = match prompt.saturating_sub(used) {
+                0 => 1.min(context - used),
+                left => {
+                    let n = left.min(room);
+                    room -= n;
+                    n
+                }
+            };
+            items.push(BatchItem { session, tokens: &tokens[used..used + n], output: Output::Last });
+        }
+        engine.forward_batch(&mut items).expect("a pass");
     }
     let planned = engine.plan().map_or(0, |p| p.total());
     println!("ran {planned} {}", memory::peak_resident_bytes().unwrap_or(0));

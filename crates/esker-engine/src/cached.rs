@@ -5,11 +5,13 @@
 //! cannot be computed with, so a half-read expert cannot be either.
 
 use crate::guard::{Guard, Verdict};
+use crate::map::JUST_READ_MAX;
 use crate::slots::SlotLayout;
 use crate::stats::Stats;
 use crate::tables::Tables;
 use esker_cache::{
-    Action, ClassId, ExpertCache, ExpertId, FailCause, Phase, Priority, ReadId, SlotId, Visibility,
+    Action, ClassId, ExpertCache, ExpertId, FailCause, LayerCounters, Lookups, Phase, Priority, ReadId,
+    Residency, SlotId, Visibility,
 };
 use esker_disk::{Buffer, Completion, Disk, FileId, Read};
 use esker_models::{ExpertStore, RouteBias, StoreError, StoreLayout, TableId};
@@ -68,6 +70,8 @@ pub(crate) struct CachedStore {
     pass_tokens: u32,
     /// (expert, tokens of the chunk that use it).
     counts: Vec<(u16, u32)>,
+    /// (layer, expert) read since somebody looked.
+    just_read: Vec<(u16, u16)>,
     guard: Guard,
     shrinks: u64,
     pub(crate) times: StoreTimes,
@@ -171,6 +175,7 @@ impl CachedStore {
             phase: Phase::Prefill,
             pass_tokens: 0,
             counts: Vec::with_capacity(n_expert),
+            just_read: Vec::with_capacity(JUST_READ_MAX),
             guard: Guard::new(),
             shrinks: 0,
             times: StoreTimes::default(),
@@ -183,6 +188,33 @@ impl CachedStore {
         stats.wait_s = self.times.wait.as_secs_f64();
         stats.row_bytes_read = self.times.row_bytes;
         stats.arena_shrinks = self.shrinks;
+    }
+
+    /// Calls `expert` with the layer and number of everything that is in memory now.
+    pub(crate) fn resident(&self, mut expert: impl FnMut(usize, usize)) {
+        for (layer, &il) in (0..).zip(&self.model_layer) {
+            let n_expert = self.layout.layers[il].as_ref().map_or(0, |l| l.n_expert);
+            for index in 0..n_expert as u16 {
+                if let Residency::Resident(_) = self.cache.residency(ExpertId { layer, index }) {
+                    expert(il, usize::from(index));
+                }
+            }
+        }
+    }
+
+    /// Lookups so far of every layer with experts.
+    pub(crate) fn lookups(&self) -> impl Iterator<Item = (usize, Lookups)> {
+        let counters = self.cache.layer_counters().iter().zip(&self.model_layer);
+        counters.map(|(LayerCounters { decode, prefill }, &il)| {
+            let hits = decode.hits + prefill.hits;
+            let read_ahead_hits = decode.read_ahead_hits + prefill.read_ahead_hits;
+            (il, Lookups { hits, read_ahead_hits, misses: decode.misses + prefill.misses })
+        })
+    }
+
+    /// Moves what was read since the last call to `reads`.
+    pub(crate) fn take_just_read(&mut self, reads: &mut Vec<(u16, u16)>) {
+        reads.append(&mut self.just_read);
     }
 
     /// Gives an eighth of every class's slots back to the system.
@@ -280,6 +312,9 @@ impl CachedStore {
         };
         self.buffers[slot.0 as usize] = Some(completion.buffer);
         let ok = problem.is_none();
+        if ok && self.just_read.len() < JUST_READ_MAX {
+            self.just_read.push((il as u16, expert.index));
+        }
         if let Some(problem) = problem {
             self.last_error = Some(format!("expert {} of layer {il}: {problem}", expert.index));
         }
@@ -343,7 +378,7 @@ impl ExpertStore for CachedStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, n_tokens: usize) -> Result<(), StoreError> {
+    fn begin_pass(&mut self, n_tokens: usize, is_decode: bool) -> Result<(), StoreError> {
         // A pass that failed may have left experts pinned.
         self.cache.abandon(&mut self.actions);
         self.act();
@@ -359,7 +394,7 @@ impl ExpertStore for CachedStore {
         if let Verdict::Low { available, floor } = self.guard.look() {
             self.shrink(available, floor)?;
         }
-        let phase = if n_tokens == 1 { Phase::Decode } else { Phase::Prefill };
+        let phase = if is_decode { Phase::Decode } else { Phase::Prefill };
         self.phase = phase;
         self.pass_tokens = n_tokens as u32;
         self.cache.begin_step(phase, &mut self.actions);

@@ -26,7 +26,7 @@ impl ExpertStore for DenseStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, _n_tokens: usize) -> Result<(), StoreError> {
+    fn begin_pass(&mut self, _n_tokens: usize, _is_decode: bool) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -3,15 +3,17 @@
 use crate::load::{self, EngineError, Loaded, Store};
 use crate::options::EngineOptions;
 use crate::plan::Plan;
+use crate::prefix;
 use crate::sampler::{Sampler, Sampling};
 use crate::session::Session;
+use crate::snapshots::Snapshots;
 use crate::stats::Stats;
 use crate::stop::StopScanner;
 use crate::vocabulary::VocabularyError;
 use esker_disk::{Disk, memory};
 use esker_gguf::Gguf;
-use esker_models::{Model, Output, Pass, RoutingMoved, Scratch, StateOptions};
-use esker_ops::{Ctx, Op, Phase, Profile, Rows};
+use esker_models::{Model, Output, RoutingMoved, Scratch, StateOptions};
+use esker_ops::{Ctx, Op, Profile, Rows};
 use esker_text::Tokenizer;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -126,13 +128,17 @@ fn per_second(count: usize, time: Duration) -> f64 {
 /// A loaded model. Owned and driven by one thread.
 pub struct Engine {
     gguf: Gguf,
-    model: Model,
-    store: Store,
+    pub(crate) model: Model,
+    pub(crate) store: Store,
     plan: Option<Plan>,
-    ctx: Ctx,
-    scratch: Scratch,
-    moved: RoutingMoved,
-    options: EngineOptions,
+    pub(crate) ctx: Ctx,
+    pub(crate) scratch: Scratch,
+    pub(crate) moved: RoutingMoved,
+    /// Rows of the last pass, and those that it gave logits for.
+    pub(crate) shape: (usize, usize),
+    pub(crate) options: EngineOptions,
+    /// `None` if none are kept.
+    pub(crate) snapshots: Option<Box<Snapshots>>,
     context: usize,
     tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
     notes: Vec<String>,
@@ -166,8 +172,9 @@ impl Engine {
         options: EngineOptions,
         disk: Option<Box<dyn Disk>>,
     ) -> Result<Engine, EngineError> {
-        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note } =
+        let Loaded { gguf, tokenizer, model, store, plan, context, ctx, mut notes, memory_note } =
             load::load(path, &options, disk)?;
+        let snapshots = prefix::open(&gguf, &options, &mut notes);
         Ok(Engine {
             gguf,
             model,
@@ -176,7 +183,9 @@ impl Engine {
             ctx,
             scratch: Scratch::default(),
             moved: RoutingMoved::default(),
+            shape: (0, 0),
             options,
+            snapshots,
             context,
             tokenizer,
             notes,
@@ -205,8 +214,8 @@ impl Engine {
 
     /// Scratch memory held now and at most since the last prompt's was released, bytes.
     pub fn scratch_bytes(&self) -> (usize, usize) {
-        let scratch = self.ctx.scratch();
-        (scratch.now, scratch.peak)
+        let (ctx, own) = (self.ctx.scratch(), self.scratch.bytes());
+        (ctx.now + own, ctx.peak + own)
     }
 
     /// The file's metadata and tensor directory.
@@ -217,6 +226,16 @@ impl Engine {
     /// Size of the vocabulary.
     pub fn n_vocab(&self) -> usize {
         self.model.n_vocab()
+    }
+
+    /// Layers of the model.
+    pub fn n_layer(&self) -> usize {
+        self.model.n_layer()
+    }
+
+    /// Tokens that one pass may have in all: a chunk, or one for each session if that is more.
+    pub fn rows_max(&self) -> usize {
+        self.options.chunk.clamp(1, self.context).max(self.options.sessions)
     }
 
     /// Tokens that a session has room for.
@@ -260,45 +279,8 @@ impl Engine {
     /// An empty session.
     pub fn new_session(&self) -> Session {
         let options = StateOptions { capacity: self.context, kv_type: self.options.kv_type };
-        Session { state: self.model.new_state(options), tokens: Vec::new(), broken: false }
-    }
-
-    /// Feeds `tokens` in one pass and returns the logits asked for.
-    ///
-    /// # Errors
-    /// If a token is not in the vocabulary, the context is full, or weights cannot be read.
-    pub fn forward(
-        &mut self,
-        session: &mut Session,
-        tokens: &[u32],
-        output: Output,
-    ) -> Result<Option<Rows>, EngineError> {
-        if session.broken {
-            return Err(EngineError::BrokenSession);
-        }
-        if let Some(&token) = tokens.iter().find(|&&t| t as usize >= self.model.n_vocab()) {
-            return Err(EngineError::TokenRange { token, n_vocab: self.model.n_vocab() });
-        }
-        let (used, capacity) = (session.tokens.len(), session.capacity());
-        if used + tokens.len() > capacity {
-            return Err(EngineError::ContextFull { used, more: tokens.len(), capacity });
-        }
-        if tokens.is_empty() {
-            return Ok(None);
-        }
-        session.broken = true;
-        let profile = self.ctx.profile();
-        profile.begin(if tokens.len() > 1 { Phase::Prefill } else { Phase::Decode });
-        let started = profile.is_on().then(Instant::now);
-        let mut pass =
-            Pass::new(&self.ctx, self.store.as_dyn(), &mut self.scratch, &mut self.moved, tokens.len())?;
-        let logits = self.model.forward(&mut pass, tokens, &mut session.state, output)?;
-        if let Some(started) = started {
-            self.ctx.profile().end_pass(tokens.len(), started.elapsed());
-        }
-        session.tokens.extend_from_slice(tokens);
-        session.broken = false;
-        Ok(logits)
+        let tokens = Vec::with_capacity(self.context);
+        Session { state: self.model.new_state(options), tokens, broken: false }
     }
 
     /// Feeds a prompt in chunks and returns the last token's logits, `[1, n_vocab]`; `None` if `tokens` is empty or
@@ -320,10 +302,6 @@ impl Engine {
         let mut done = 0;
         let chunk_len = self.options.chunk.max(1);
         for chunk in tokens.chunks(chunk_len) {
-            if chunk.len() < chunk_len && done > 0 {
-                // Buffers of whole chunks do not fit a shorter one: without this, both sizes would be held.
-                self.ctx.trim_scratch();
-            }
             let last = done + chunk.len() == tokens.len();
             logits = self.forward(session, chunk, if last { Output::Last } else { Output::None })?;
             done += chunk.len();
@@ -333,26 +311,9 @@ impl Engine {
             }
         }
         if tokens.len() > 1 {
-            self.ctx.trim_scratch();
+            self.trim_scratch();
         }
         Ok(logits)
-    }
-
-    /// Makes the session hold a prefix of `tokens` as long as possible and shorter than `tokens`; returns its length.
-    fn reuse_prefix(&self, session: &mut Session, tokens: &[u32]) -> usize {
-        let same = session.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();
-        // The last token is always fed, since its logits are wanted.
-        let keep = same.min(tokens.len().saturating_sub(1));
-        if keep < session.tokens.len() || session.broken {
-            // States that are functions of the whole prefix cannot be cut back.
-            let kept = if session.broken { false } else { session.state.truncate(keep) };
-            if kept {
-                session.tokens.truncate(keep);
-            } else {
-                *session = self.new_session();
-            }
-        }
-        session.tokens.len()
     }
 
     /// Makes the session hold `prompt` and draws tokens until one of `options`' limits, or until `on_event` breaks.
@@ -380,6 +341,8 @@ impl Engine {
         let total = prompt.len() - reused;
         let mut logits =
             self.prefill(session, &prompt[reused..], |done| on_event(Event::Prefill { done, total }))?;
+
+        self.keep_snapshot(session);
 
         let mut stats = GenerationStats {
             prompt_tokens: prompt.len(),
@@ -441,6 +404,7 @@ impl Engine {
                 let _ = on_event(Event::Text { token: tokens.last().copied().unwrap_or(0), text: &rest });
             }
         }
+        self.keep_snapshot(session);
         stats.decode_time = first_drawn.map_or(Duration::ZERO, |first| first.elapsed());
         stats.generated_tokens = tokens.len();
         Ok(Generation { tokens, finish, stats })

@@ -2,7 +2,7 @@
 
 use crate::cached::{CachedParts, CachedStore};
 use crate::dense::DenseStore;
-use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX};
+use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX, SESSIONS_MAX};
 use crate::plan::{PLAN_ALIGN, Plan, Sizes};
 use crate::resident::ResidentStore;
 use crate::sampler::SamplingError;
@@ -119,6 +119,21 @@ pub enum EngineError {
         /// Room in all.
         capacity: usize,
     },
+    /// A pass over more sessions or tokens than were planned for.
+    #[error(
+        "a pass of {rows} token(s) of {sessions} session(s), expected at most {rows_most} of {sessions_most}: more were \
+         not planned for"
+    )]
+    BatchTooLarge {
+        /// Sessions that take part.
+        sessions: usize,
+        /// What is planned for.
+        sessions_most: usize,
+        /// Tokens of all of them.
+        rows: usize,
+        /// A chunk, or one for each session if that is more.
+        rows_most: usize,
+    },
     /// Nothing to continue.
     #[error("the prompt has no tokens, and the vocabulary names none to begin with")]
     EmptyPrompt,
@@ -197,13 +212,7 @@ pub(crate) fn load(
     let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
     let threads = ctx.threads();
     let context = context(&gguf, options)?;
-    if !(0.0..=10.0).contains(&options.route_bias.lambda) {
-        return Err(EngineError::OptionRange {
-            name: "route_bias.lambda",
-            value: options.route_bias.lambda.to_string(),
-            expected: "0 to 10".to_owned(),
-        });
-    }
+    check(options)?;
     let decision = decide(&gguf, options, context, threads)?;
     let mut memory_note = decision.why;
     let (model, store, plan) = match decision.laid_out {
@@ -222,6 +231,25 @@ pub(crate) fn load(
     Ok(Loaded { gguf, tokenizer, model, store, plan, context, ctx, notes, memory_note })
 }
 
+/// Options that no model can be run with.
+fn check(options: &EngineOptions) -> Result<(), EngineError> {
+    let refuse =
+        |name, value: String, expected: String| Err(EngineError::OptionRange { name, value, expected });
+    let (lambda, sessions) = (options.route_bias.lambda, options.sessions);
+    if !(0.0..=10.0).contains(&lambda) {
+        return refuse("route_bias.lambda", lambda.to_string(), "0 to 10".to_owned());
+    }
+    if !(1..=SESSIONS_MAX).contains(&sessions) {
+        return refuse("sessions", sessions.to_string(), format!("1 to {SESSIONS_MAX}"));
+    }
+    if lambda > 0.0 && sessions > 1 {
+        let expected = "1 with cache-aware routing: what is resident, and so the result, would depend on what other \
+                        sessions do";
+        return refuse("sessions", sessions.to_string(), expected.to_owned());
+    }
+    Ok(())
+}
+
 /// Chooses between all in memory and a budget, and lays the budget out.
 pub(crate) fn decide(
     gguf: &Gguf,
@@ -238,7 +266,8 @@ pub(crate) fn decide(
     let file = gguf.total_file_bytes();
     if let (Memory::Auto, Some(free)) = (options.memory, available.as_ref().map(|a| a.bytes))
         && context <= DEFAULT_CONTEXT
-        && file.saturating_mul(2).saturating_add(1 << 30) < free
+        && options.sessions == 1
+        && file.saturating_mul(2).saturating_add(1 << 30).saturating_add(options.snapshot_bytes) < free
     {
         return all_in_memory(format!("memory: all of the model; {free} bytes are free"));
     }
@@ -262,8 +291,7 @@ pub(crate) fn decide(
             let reserve = (available.machine_total_bytes / 10).min(2 << 30).min(available.bytes / 4);
             let budget = available.bytes + process - reserve;
             let sizes = measure()?;
-            let all =
-                process + file + sizes.state + sizes.scratch_prompt + sizes.scratch_decode + sizes.sampler;
+            let all = process + file + sizes.beside_weights();
             if all <= budget {
                 return all_in_memory(format!(
                     "memory: all of the model; {all} bytes of {budget} that it may take"
@@ -304,6 +332,7 @@ pub fn plan(path: &Path, options: &EngineOptions) -> Result<PlanReport, EngineEr
     let tokenizer = vocabulary::tokenizer(&gguf);
     let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
     let context = context(&gguf, options)?;
+    check(options)?;
     let decision = decide(&gguf, options, context, ctx.threads())?;
     drop((tokenizer, ctx)); // they are part of the process while its footprint is measured
     let plan = decision.laid_out.map(|laid_out| laid_out.plan);

@@ -49,7 +49,18 @@ pub struct EngineOptions {
     pub process_bytes: Option<u64>,
     /// Plan for logits of every token of a pass.
     pub all_logits: bool,
+    /// Sessions that are planned for, 1 to [`SESSIONS_MAX`]: so many may exist and take part in one pass.
+    pub sessions: usize,
+    /// Memory for snapshots of sessions, see [`Engine::keep_snapshot`](crate::Engine::keep_snapshot); 0: none are kept.
+    pub snapshot_bytes: u64,
+    /// Where snapshots are kept from run to run. With `None` they are gone with the engine.
+    pub snapshot_dir: Option<PathBuf>,
+    /// What the files of `snapshot_dir` may take in all; the longest unused go first.
+    pub snapshot_dir_bytes: u64,
 }
+
+/// Most sessions of one engine.
+pub const SESSIONS_MAX: usize = 64;
 
 /// Context of a session unless another is asked for.
 pub const DEFAULT_CONTEXT: usize = 4096;
@@ -74,6 +85,10 @@ impl Default for EngineOptions {
             probe_folder: None,
             process_bytes: None,
             all_logits: false,
+            sessions: 1,
+            snapshot_bytes: 0,
+            snapshot_dir: None,
+            snapshot_dir_bytes: 8 << 30,
         }
     }
 }

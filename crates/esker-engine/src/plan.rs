@@ -2,17 +2,19 @@
 //!
 //! Sizes of weights and states follow from the file's header. Scratch memory is not a formula: the model's own forward
 //! pass is run on an idle context, which takes the memory and computes nothing, once for a prompt chunk at the end of
-//! the context and once for a single token. So the plan cannot drift from the code.
+//! the context and once for a single token of each session. So the plan cannot drift from the code.
 
+use crate::batch;
 use crate::load::EngineError;
+use crate::map::JUST_READ_MAX;
 use crate::options::EngineOptions;
 use crate::slots::{SizeClass, SlotLayout, share_arena, slot_layouts};
 use crate::tables;
 use arrayvec::ArrayVec;
 use esker_gguf::{Gguf, TensorInfo};
 use esker_models::{
-    ExpertStore, Model, Output, Pass, Purpose, RouteBias, RoutingMoved, Scratch, StateOptions, StoreError,
-    StoreLayout, TableId,
+    ExpertStore, Model, Output, Pass, Purpose, RouteBias, RoutingMoved, Scratch, Segment, StateOptions,
+    StoreError, StoreLayout, TableId,
 };
 use esker_ops::{Ctx, ExpertWeights, WeightBytes};
 use std::sync::Arc;
@@ -58,6 +60,8 @@ pub struct Plan {
     pub context: usize,
     /// Prompt tokens per pass.
     pub chunk: usize,
+    /// Sessions that are planned for.
+    pub sessions: usize,
     /// What takes memory, the arena last.
     pub lines: Vec<PlanLine>,
     /// The arena's slots.
@@ -90,10 +94,13 @@ pub(crate) struct Sizes {
     pub(crate) layout: StoreLayout,
     pub(crate) slots_of_layer: Vec<Option<SlotLayout>>,
     pub(crate) classes: Vec<SizeClass>,
+    /// Of all sessions.
     pub(crate) state: u64,
     pub(crate) scratch_decode: u64,
     pub(crate) scratch_prompt: u64,
     pub(crate) sampler: u64,
+    pub(crate) sessions: usize,
+    pub(crate) snapshots: u64,
     pub(crate) tables: u64,
     pub(crate) cache: u64,
 }
@@ -130,25 +137,33 @@ impl Sizes {
         let (model, layout) = Model::load(gguf, &mut fetch)?;
         kept.dedup_by(|a, b| a.name == b.name);
         let state = model.state_bytes(options.kv_type);
-        let state = state.fixed as u64 + state.per_position as u64 * context as u64;
+        let sessions = options.sessions as u64;
+        // A session also keeps its token ids.
+        let state = sessions * (state.fixed as u64 + (state.per_position as u64 + 4) * context as u64);
         let chunk = options.chunk.clamp(1, context);
-        let scratch =
-            |n_tokens, output| scratch_bytes(&model, &layout, options, context, threads, n_tokens, output);
-        let scratch_decode = scratch(1, Output::Last)?;
-        let scratch_prompt = match (chunk, options.all_logits) {
+        // Some sessions decode beside another one's prompt, or the prompt has the pass for itself.
+        let scratch = |n_rows, output| -> Result<u64, EngineError> {
+            let of = |sessions| {
+                scratch_bytes(&model, &layout, options, context, threads, sessions, n_rows, output)
+            };
+            Ok(of(options.sessions)?.max(if n_rows > options.sessions { of(1)? } else { 0 }))
+        };
+        let scratch_decode = scratch(options.sessions, Output::Last)?;
+        let scratch_prompt = match (chunk.max(options.sessions), options.all_logits) {
             (1, _) => 0,
-            (_, false) => scratch(chunk, Output::Last)?,
-            (_, true) => scratch(chunk, Output::All)?,
+            (rows, false) => scratch(rows, Output::Last)?,
+            (rows, true) => scratch(rows, Output::All)?,
         };
         let (slots_of_layer, classes) =
             slot_layouts(&layout, PLAN_ALIGN, &vec![PLAN_ALIGN; gguf.files.len()]);
         // A sampler keeps the logits, the candidates with their ids, and their probabilities in f64.
-        let sampler = 20 * model.n_vocab() as u64;
+        let sampler = sessions * 20 * model.n_vocab() as u64;
         let in_memory = |t: &&esker_models::TableLayout| !kept.iter().any(|k| k.name == t.tensor.name);
         let on_disk: Vec<_> = layout.tables.iter().filter(in_memory).cloned().collect();
         let tables = tables::disk_bytes(&on_disk, PLAN_ALIGN) as u64;
         // The state machine's own tables: about 100 bytes for each expert, and as much for each slot.
-        let cache = 200 * classes.iter().map(|c| c.n_experts as u64).sum::<u64>();
+        let of_map = (size_of::<(u16, u16)>() * JUST_READ_MAX) as u64;
+        let cache = of_map + 200 * classes.iter().map(|c| c.n_experts as u64).sum::<u64>();
         Ok(Sizes {
             kept,
             vectors,
@@ -159,9 +174,20 @@ impl Sizes {
             scratch_decode,
             scratch_prompt,
             sampler,
+            sessions: options.sessions,
+            snapshots: options.snapshot_bytes,
             tables,
             cache,
         })
+    }
+
+    /// What a model that is all in memory takes besides its weights.
+    pub(crate) fn beside_weights(&self) -> u64 {
+        self.state + self.scratch_prompt + self.scratch_decode + self.sampler + self.snapshots
+    }
+
+    fn each_session(&self) -> String {
+        if self.sessions == 1 { String::new() } else { format!(" in each of {} sessions", self.sessions) }
     }
 
     /// Lays the model out in `budget` bytes, of which the process takes `process` already.
@@ -183,18 +209,25 @@ impl Sizes {
             line(
                 "sequence_state",
                 self.state,
-                &format!("keys, values, recurrent states for {context} tokens"),
+                &format!("keys, values, recurrent states for {context} tokens{}", self.each_session()),
             ),
-            line("decode_scratch", self.scratch_decode + self.sampler, "activations of one token, sampler"),
+            line(
+                "decode_scratch",
+                self.scratch_decode + self.sampler,
+                &format!("activations of one token{}, sampler", self.each_session()),
+            ),
             line(
                 "prompt_scratch",
                 self.scratch_prompt,
-                &format!("activations of {chunk} tokens, while a prompt runs"),
+                &format!("activations of {} tokens, while a prompt runs", chunk.max(self.sessions)),
             ),
             line("table_rows", self.tables, "row cache and read buffers of embedding tables"),
             line("disk", esker_disk::BOUNCE_BYTES as u64, "buffer of unaligned reads"),
             line("expert_cache", self.cache, "tables of the cache itself"),
         ];
+        if self.snapshots > 0 {
+            lines.push(line("snapshots", self.snapshots, "states of prefixes that conversations share"));
+        }
         let fixed: u64 = lines.iter().map(|l| l.bytes).sum();
         let arena_min: u64 = self.classes.iter().map(|c| (c.slots_min * c.slot_bytes) as u64).sum();
         let smallest_budget = fixed + arena_min;
@@ -223,6 +256,7 @@ impl Sizes {
             smallest_budget,
             context,
             chunk,
+            sessions: self.sessions,
             lines,
             classes: classes.collect(),
             experts_per_token_bytes,
@@ -232,25 +266,38 @@ impl Sizes {
     }
 }
 
-/// Scratch memory of a pass over `n_tokens` at the end of the context.
+/// Scratch memory of a pass over `n_rows` tokens of `sessions`: one of each, the others of a prompt that ends at the end of
+/// the context.
+#[expect(clippy::too_many_arguments, reason = "a model, how it is run, and a pass")]
 fn scratch_bytes(
     model: &Model,
     layout: &StoreLayout,
     options: &EngineOptions,
     context: usize,
     threads: usize,
-    n_tokens: usize,
+    sessions: usize,
+    n_rows: usize,
     output: Output,
 ) -> Result<u64, EngineError> {
     let ctx = Ctx::idle(threads);
-    let mut state = model.new_state(StateOptions { capacity: context, kv_type: options.kv_type });
-    state.skip_to(context - n_tokens);
+    let first = n_rows - (sessions - 1);
+    let tokens = vec![0; first];
+    let state = |capacity| model.new_state(StateOptions { capacity, kv_type: options.kv_type });
+    let mut states = vec![state(context)];
+    states[0].skip_to(context - first);
+    states.resize_with(sessions, || state(1));
+    let mut segments: Vec<Segment<'_>> =
+        states.iter_mut().map(|state| Segment { tokens: &tokens[..1], state, output }).collect();
+    segments[0].tokens = &tokens;
     let mut store = ZeroStore::new(layout.clone());
     let (mut scratch, mut moved) = (Scratch::default(), RoutingMoved::default());
-    let mut pass = Pass::new(&ctx, &mut store, &mut scratch, &mut moved, n_tokens)?;
-    let logits = model.forward(&mut pass, &vec![0; n_tokens], &mut state, output)?;
-    drop(logits);
-    Ok((ctx.scratch().peak + state.scratch_bytes()) as u64)
+    let mut pass = Pass::new(&ctx, &mut store, &mut scratch, &mut moved, &segments)?;
+    let logits = model.forward(&mut pass, &mut segments)?;
+    let counts = segments.iter().map(|s| s.output.n_rows(s.tokens.len()));
+    let mut by_session = Vec::new();
+    batch::split(&ctx, logits, counts, &mut by_session);
+    drop(by_session);
+    Ok((ctx.scratch().peak + scratch.bytes()) as u64)
 }
 
 /// Zeros that take no memory until they are touched.
@@ -289,7 +336,7 @@ impl ExpertStore for ZeroStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, _n_tokens: usize) -> Result<(), StoreError> {
+    fn begin_pass(&mut self, _n_tokens: usize, _is_decode: bool) -> Result<(), StoreError> {
         Ok(())
     }
 

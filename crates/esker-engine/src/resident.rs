@@ -37,7 +37,7 @@ impl ExpertStore for ResidentStore {
         &self.layout
     }
 
-    fn begin_pass(&mut self, _n_tokens: usize) -> Result<(), StoreError> {
+    fn begin_pass(&mut self, _n_tokens: usize, _is_decode: bool) -> Result<(), StoreError> {
         Ok(())
     }
 

@@ -126,6 +126,13 @@ impl Sampler {
 
     /// The next token after `recent` (the sequence so far, newest last), given `logits`, `[n_vocab]`.
     pub fn sample(&mut self, logits: &[f32], recent: &[u32]) -> u32 {
+        self.sample_allowed(logits, recent, None).unwrap_or(0)
+    }
+
+    /// As [`sample`](Self::sample), among the tokens that `allowed` has a bit for: token `t` is bit `t % 32` of word
+    /// `t / 32`, and what is beyond the end is not allowed. `None` if no token is left: none is allowed, or the bias
+    /// forbids all that are.
+    pub fn sample_allowed(&mut self, logits: &[f32], recent: &[u32], allowed: Option<&[u32]>) -> Option<u32> {
         let s = &self.settings;
         let penalised = s.repeat_penalty != 1.0 || s.presence_penalty != 0.0 || s.frequency_penalty != 0.0;
         self.logits.clear();
@@ -136,11 +143,22 @@ impl Sampler {
         if penalised {
             self.penalise(recent);
         }
+        if let Some(allowed) = allowed {
+            for (word, logits) in self.logits.chunks_mut(32).enumerate() {
+                let bits = allowed.get(word).copied().unwrap_or(0);
+                for (bit, logit) in logits.iter_mut().enumerate() {
+                    if bits >> bit & 1 == 0 {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+        }
         if self.settings.temperature == 0.0 {
-            return argmax(&self.logits);
+            let best = argmax(&self.logits);
+            return (self.logits[best as usize] > f32::NEG_INFINITY).then_some(best);
         }
         self.filter();
-        self.draw()
+        (!self.candidates.is_empty()).then(|| self.draw())
     }
 
     fn penalise(&mut self, recent: &[u32]) {
@@ -165,7 +183,12 @@ impl Sampler {
         let s = &self.settings;
         let c = &mut self.candidates;
         c.clear();
-        c.extend(self.logits.iter().enumerate().map(|(id, &logit)| (id as u32, logit)));
+        let possible = |(_, logit): &(usize, &f32)| **logit > f32::NEG_INFINITY;
+        let all = self.logits.iter().enumerate().filter(possible);
+        c.extend(all.map(|(id, &logit)| (id as u32, logit)));
+        if c.is_empty() {
+            return;
+        }
         let best_first = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
         if s.top_k > 0 && s.top_k < c.len() {
             c.select_nth_unstable_by(s.top_k - 1, best_first);
@@ -318,6 +341,36 @@ mod tests {
         };
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));
+    }
+
+    #[test]
+    fn only_allowed_tokens_are_drawn() {
+        let pick = |settings: Sampling, allowed: &[u32]| {
+            sampler(settings).sample_allowed(&LOGITS, &[], Some(allowed))
+        };
+        assert_eq!(pick(Sampling::greedy(), &[0b01001]), Some(0));
+        assert_eq!(pick(Sampling::greedy(), &[0b01000]), Some(3));
+        assert_eq!(pick(Sampling::greedy(), &[0]), None);
+        assert_eq!(pick(off(), &[0]), None);
+        assert_eq!(pick(off(), &[]), None, "what is beyond the end is not allowed");
+        let forbid = vec![(3, f32::NEG_INFINITY)];
+        assert_eq!(pick(Sampling { logit_bias: forbid.clone(), ..off() }, &[0b01000]), None);
+        assert_eq!(pick(Sampling { logit_bias: forbid, ..Sampling::greedy() }, &[0b01000]), None);
+        // Filters look at allowed tokens only: top-k and top-p of what is left, not of everything.
+        assert_eq!(pick(Sampling { top_k: 1, ..off() }, &[0b11000]), Some(4));
+        assert_eq!(pick(Sampling { top_p: 0.5, ..off() }, &[0b11000]), Some(4));
+        // A mask that allows everything changes no draw.
+        let settings = Sampling { seed: 5, ..Sampling::default() };
+        let (mut free, mut masked) = (sampler(settings.clone()), sampler(settings));
+        for _ in 0..64 {
+            assert_eq!(Some(free.sample(&LOGITS, &[])), masked.sample_allowed(&LOGITS, &[], Some(&[!0])));
+        }
+        let mut s = sampler(Sampling { seed: 1, ..off() });
+        let mut counts = [0u32; 5];
+        for _ in 0..1000 {
+            counts[s.sample_allowed(&LOGITS, &[], Some(&[0b10101])).expect("some are allowed") as usize] += 1;
+        }
+        assert!(counts[1] == 0 && counts[3] == 0 && counts[2] > counts[0] && counts[4] > 0, "{counts:?}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ pub(crate) fn attention_state_bytes(heads: Heads, kv_type: KvType, n_layer: usiz
 }
 
 /// Read-ahead: the router of layer `il` (its norm and matrix) on the residual `x` as it is before the layer under it has
-/// finished.
+/// finished. Prompts use nearly all experts: nothing is predicted for them.
 pub(crate) fn predict_routes(
     pass: &mut Pass<'_>,
     il: usize,
@@ -86,12 +86,29 @@ pub(crate) fn predict_routes(
     router: Option<(&Vector, &Matrix)>,
     eps: f32,
 ) {
-    if x.n_rows() == 1
+    if pass.is_decode
         && let Some((norm, router)) = router
         && pass.store.wants_read_ahead(il)
     {
         let _timer = pass.ctx.time(Op::Request);
         let logits = matmul(pass.ctx, router, &rms_norm(pass.ctx, x, norm, eps));
-        pass.store.read_ahead(il, logits.row(0));
+        read_ahead(pass, il, logits);
     }
+}
+
+/// Predicts the routes of layer `il` from the logits of all tokens of a decode pass: an expert is as likely to be wanted
+/// as the token that likes it best says, relative to what that token likes best of all.
+pub(crate) fn read_ahead(pass: &mut Pass<'_>, il: usize, mut logits: Rows) {
+    if logits.n_rows() > 1 {
+        let n_expert = logits.n_cols();
+        for row in logits.data_mut().chunks_exact_mut(n_expert) {
+            let best = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            row.iter_mut().for_each(|logit| *logit -= best);
+        }
+        let (first, others) = logits.data_mut().split_at_mut(n_expert);
+        for other in others.chunks_exact(n_expert) {
+            first.iter_mut().zip(other).for_each(|(a, b)| *a = a.max(*b));
+        }
+    }
+    pass.store.read_ahead(il, logits.row(0));
 }

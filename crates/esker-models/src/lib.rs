@@ -16,14 +16,16 @@ pub mod qwen4exp;
 mod state;
 mod store;
 mod tensors;
+mod usage;
 
 pub use blocks::moe::RoutingMoved;
-pub use pass::{Output, Pass, Scratch};
+pub use pass::{Output, Pass, Scratch, Segment};
 pub use state::{LayerState, NgramState, SequenceState, StateBytes, StateOptions};
 pub use store::{
     ExpertLayout, ExpertPart, ExpertStore, PartRole, RouteBias, StoreError, StoreLayout, TableId, TableLayout,
 };
 pub use tensors::{Fetch, LoadError, Purpose, Tensors};
+pub use usage::ExpertUse;
 
 use esker_gguf::Gguf;
 use esker_ops::{HeadPairing, KvType, Rows};
@@ -151,28 +153,34 @@ impl Model {
         each!(&self.arch, model => model.state_bytes(kv_type))
     }
 
-    /// Runs `tokens` at positions `state.n_past..` and returns the logits that `output` asks for, `[.., n_vocab]`.
+    /// Runs the tokens of several sequences together and returns the logits that they ask for, `[.., n_vocab]`, in the
+    /// order of the segments; `None` if none are asked for. `pass` was made for these segments.
     ///
-    /// The logits of a token are a function of the sequence alone: cutting it into other passes changes no bit.
+    /// The logits of a token are a function of its sequence alone: cutting it into other passes, or sharing them with
+    /// other sequences, changes no bit.
     ///
     /// # Errors
-    /// If experts or rows cannot be read. The state is then unusable.
+    /// If experts or rows cannot be read. The states are then unusable.
     ///
     /// # Panics
-    /// If there is no token, one is not in the vocabulary, or they do not fit the state's capacity: sessions check.
+    /// If a segment has no token, one is not in the vocabulary, or they do not fit the state's capacity: sessions check.
     pub fn forward(
         &self,
         pass: &mut Pass<'_>,
-        tokens: &[u32],
-        state: &mut SequenceState,
-        output: Output,
+        segments: &mut [Segment<'_>],
     ) -> Result<Option<Rows>, StoreError> {
-        assert!(!tokens.is_empty(), "a pass has tokens");
-        assert!(tokens.iter().all(|&t| (t as usize) < self.n_vocab), "token ids are checked by the session");
-        assert!(
-            state.n_past + tokens.len() <= state.options.capacity,
-            "the session checked that the tokens fit"
-        );
-        each!(&self.arch, model => model.forward(pass, tokens, state, output))
+        assert!(!segments.is_empty(), "a pass has segments");
+        for Segment { tokens, state, .. } in segments.iter() {
+            assert!(!tokens.is_empty(), "a segment has tokens");
+            assert!(
+                tokens.iter().all(|&t| (t as usize) < self.n_vocab),
+                "token ids are checked by the session"
+            );
+            assert!(
+                state.n_past + tokens.len() <= state.options.capacity,
+                "the session checked that the tokens fit"
+            );
+        }
+        each!(&self.arch, model => model.forward(pass, segments))
     }
 }

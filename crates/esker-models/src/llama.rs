@@ -7,8 +7,8 @@ use crate::blocks::attention::{Heads, PlainAttention};
 use crate::blocks::dense_ffn::DenseFfn;
 use crate::blocks::moe::{Gating, moe};
 use crate::layers::{attention_state, attention_state_bytes, predict_routes, rope_spec, trunk_layers};
-use crate::pass::{Output, Pass, logits, output_rows};
-use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
+use crate::pass::{Pass, Segment, advance, logits, n_rows, output_rows, positions};
+use crate::state::{SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, rms_norm};
@@ -103,23 +103,18 @@ impl Llama {
         attention_state_bytes(self.hp.heads, kv_type, self.layers.len())
     }
 
-    /// Runs `tokens` at positions `state.n_past..`.
+    /// Runs the tokens of all segments.
     pub fn forward(
         &self,
         pass: &mut Pass<'_>,
-        tokens: &[u32],
-        state: &mut SequenceState,
-        output: Output,
+        segments: &mut [Segment<'_>],
     ) -> Result<Option<Rows>, StoreError> {
         let (ctx, hp) = (pass.ctx, &self.hp);
-        let angles = RopeAngles::new(ctx, &hp.rope, state.n_past..state.n_past + tokens.len());
-        let mut x = pass.embed(self.token_embd, tokens)?; // [n_tokens, n_embd]
+        let angles = RopeAngles::new(ctx, &hp.rope, n_rows(segments), positions(segments));
+        let mut x = pass.embed(self.token_embd, segments)?; // [n_rows, n_embd]
         for (il, layer) in self.layers.iter().enumerate() {
-            let LayerState::Attention { kv, .. } = &mut state.layers[il] else {
-                unreachable!("made by new_state")
-            };
             let normed = rms_norm(ctx, &x, &layer.attn_norm, hp.eps);
-            let y = layer.attention.forward(ctx, &normed, &angles, kv, |q, k| (q, k));
+            let y = layer.attention.forward(ctx, &normed, &angles, segments, il, |q, k| (q, k));
             add(ctx, &mut x, &y);
             let normed = rms_norm(ctx, &x, &layer.ffn_norm, hp.eps);
             let y = match &layer.ffn {
@@ -134,8 +129,8 @@ impl Llama {
             add(ctx, &mut x, &y);
             ctx.probe("l_out", il, &x);
         }
-        state.n_past += tokens.len();
-        let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
+        advance(segments);
+        let Some(x) = output_rows(ctx, x, segments) else { return Ok(None) };
         Ok(Some(logits(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
     }
 

@@ -11,13 +11,11 @@ use crate::blocks::moe::{Gating, SharedExpert, moe};
 use crate::layers::{
     attention_state, attention_state_bytes, is_recurrent, predict_routes, rope_spec, trunk_layers,
 };
-use crate::pass::{Output, Pass, logits, output_rows};
-use crate::state::{LayerState, SequenceState, StateBytes, StateOptions};
+use crate::pass::{Pass, Segment, advance, logits, n_rows, output_rows, positions};
+use crate::state::{SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
-use esker_ops::{
-    HeadPairing, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Selection, Vector, add, rms_norm,
-};
+use esker_ops::{HeadPairing, KvType, Matrix, RopeAngles, RopeSpec, RopeStyle, Rows, Vector, add, rms_norm};
 
 struct Hparams {
     heads: Heads,
@@ -114,27 +112,22 @@ impl Qwen3Next {
         bytes
     }
 
-    /// Runs `tokens` at positions `state.n_past..`.
+    /// Runs the tokens of all segments.
     pub fn forward(
         &self,
         pass: &mut Pass<'_>,
-        tokens: &[u32],
-        state: &mut SequenceState,
-        output: Output,
+        segments: &mut [Segment<'_>],
     ) -> Result<Option<Rows>, StoreError> {
         let (ctx, hp) = (pass.ctx, &self.hp);
-        let angles = RopeAngles::new(ctx, &hp.rope, state.n_past..state.n_past + tokens.len());
-        let mut x = pass.embed(self.token_embd, tokens)?; // [n_tokens, n_embd]
+        let angles = RopeAngles::new(ctx, &hp.rope, n_rows(segments), positions(segments));
+        let mut x = pass.embed(self.token_embd, segments)?; // [n_rows, n_embd]
         for (il, layer) in self.layers.iter().enumerate() {
             let normed = rms_norm(ctx, &x, &layer.attn_norm, hp.eps);
-            let y = match (&layer.mixer, &mut state.layers[il]) {
-                (TokenMixer::Delta(delta), layer_state) => {
-                    delta.forward(ctx, &hp.delta, &normed, layer_state)
+            let y = match &layer.mixer {
+                TokenMixer::Delta(delta) => delta.forward(ctx, &hp.delta, &normed, segments, il),
+                TokenMixer::Attention(attention) => {
+                    attention.forward(ctx, &normed, &angles, segments, il, None)
                 }
-                (TokenMixer::Attention(attention), LayerState::Attention { kv, .. }) => {
-                    attention.forward(ctx, &normed, &angles, kv, &Selection::causal())
-                }
-                _ => unreachable!("states are made by new_state"),
             };
             add(ctx, &mut x, &y);
             let normed = rms_norm(ctx, &x, &layer.post_attention_norm, hp.eps);
@@ -146,8 +139,8 @@ impl Qwen3Next {
             add(ctx, &mut x, &y);
             ctx.probe("l_out", il, &x);
         }
-        state.n_past += tokens.len();
-        let Some(x) = output_rows(ctx, x, output) else { return Ok(None) };
+        advance(segments);
+        let Some(x) = output_rows(ctx, x, segments) else { return Ok(None) };
         Ok(Some(logits(ctx, &self.output, &rms_norm(ctx, &x, &self.output_norm, hp.eps))))
     }
 }

@@ -8,17 +8,17 @@
 use crate::blocks::attention::{GatedAttention, Heads};
 use crate::blocks::delta_net::{DeltaHparams, DeltaNet, OutputGate};
 use crate::blocks::hyper::{HyperShape, Mixer};
+use crate::blocks::indexer::{IndexHparams, Indexer};
 use crate::blocks::moe::{Gating, SharedExpert, moe};
 use crate::blocks::ngram::{Ngram, NgramHparams};
-use crate::layers::{is_recurrent, rope_spec, trunk_layers};
-use crate::pass::{Output, Pass, logits, output_rows};
+use crate::layers::{is_recurrent, read_ahead, rope_spec, trunk_layers};
+use crate::pass::{Pass, Segment, advance, logits, n_rows, output_rows, positions};
 use crate::state::{LayerState, NgramState, SequenceState, StateBytes, StateOptions};
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    Ctx, HeadPairing, IndexKeys, KvCache, Matrix, Op, RopeAngles, RopeSpec, RopeStyle, Rows, Selection,
-    Vector, combine_streams, matmul, matmul_many, repeat_streams, rms_norm_heads, rope_heads,
-    select_positions,
+    HeadPairing, IndexKeys, KvCache, Matrix, Op, RopeAngles, RopeSpec, RopeStyle, Rows, combine_streams,
+    matmul, repeat_streams,
 };
 
 /// Sizes and choices.
@@ -33,18 +33,6 @@ struct Hparams {
     gating: Gating,
     index: Option<IndexHparams>,
     ngram: Option<NgramHparams>,
-}
-
-/// The block index of sparse attention.
-#[derive(Clone, Debug)]
-struct IndexHparams {
-    n_head: usize,
-    dim: usize,
-    /// Tokens per block.
-    ratio: usize,
-    /// Blocks that a query may see besides the tail.
-    budget: usize,
-    rope: RopeSpec,
 }
 
 struct Layer {
@@ -170,39 +158,36 @@ impl Qwen4Exp {
         bytes
     }
 
-    /// Runs `tokens` at positions `state.n_past..`.
+    /// Runs the tokens of all segments.
     pub fn forward(
         &self,
         pass: &mut Pass<'_>,
-        tokens: &[u32],
-        state: &mut SequenceState,
-        output: Output,
+        segments: &mut [Segment<'_>],
     ) -> Result<Option<Rows>, StoreError> {
         let (ctx, hp) = (pass.ctx, &self.hp);
-        let positions = state.n_past..state.n_past + tokens.len();
-        let angles = RopeAngles::new(ctx, &hp.rope, positions.clone());
-        let emb = pass.embed(self.token_embd, tokens)?;
-        let mut r = repeat_streams(ctx, &emb, hp.hyper.n_streams); // [n_tokens, n_streams * n_embd]
+        let angles = RopeAngles::new(ctx, &hp.rope, n_rows(segments), positions(segments));
+        let index_angles =
+            hp.index.as_ref().map(|i| RopeAngles::new(ctx, &i.rope, n_rows(segments), positions(segments)));
+        let emb = pass.embed(self.token_embd, segments)?;
+        let mut r = repeat_streams(ctx, &emb, hp.hyper.n_streams); // [n_rows, n_streams * n_embd]
         drop(emb);
         for (il, layer) in self.layers.iter().enumerate() {
             if let (Some(ngram), Some(ngram_hp)) = (&layer.ngram, &hp.ngram) {
-                let emb = ngram.embed(pass, ngram_hp, &state.ngram.recent, tokens)?;
-                ngram.forward(ctx, ngram_hp, &emb, &mut r, &mut state.ngram);
+                let emb = ngram.embed(pass, ngram_hp, segments)?;
+                ngram.forward(ctx, ngram_hp, &emb, &mut r, segments);
             }
             let (x, w) = layer.hc_attn.mix(ctx, &r, hp.hyper);
-            let y = match (&layer.mixer, &mut state.layers[il]) {
-                (TokenMixer::Delta(delta), layer_state) => delta.forward(ctx, &hp.delta, &x, layer_state),
-                (TokenMixer::Attention(attention, indexer), LayerState::Attention { kv, index }) => {
-                    let causal = Selection::causal();
-                    let selection = match (indexer, &hp.index, index) {
-                        (Some(indexer), Some(index_hp), Some(keys)) => {
-                            indexer.select(ctx, index_hp, hp.eps, &x, positions.clone(), keys)
+            let y = match &layer.mixer {
+                TokenMixer::Delta(delta) => delta.forward(ctx, &hp.delta, &x, segments, il),
+                TokenMixer::Attention(attention, indexer) => {
+                    let index = match (indexer, &hp.index, &index_angles) {
+                        (Some(indexer), Some(index_hp), Some(angles)) => {
+                            Some(indexer.queries(ctx, index_hp, hp.eps, &x, angles, pass.select))
                         }
-                        _ => &causal,
+                        _ => None,
                     };
-                    attention.forward(ctx, &x, &angles, kv, selection)
+                    attention.forward(ctx, &x, &angles, segments, il, index)
                 }
-                _ => unreachable!("states are made by new_state"),
             };
             combine_streams(ctx, &mut r, &y, &w);
             drop((x, w, y));
@@ -216,10 +201,12 @@ impl Qwen4Exp {
             ctx.probe("l_out", il, &r);
         }
         if let Some(ngram) = &hp.ngram {
-            ngram.advance(&mut state.ngram.recent, tokens);
+            for Segment { tokens, state, .. } in segments.iter_mut() {
+                ngram.advance(&mut state.ngram.recent, tokens);
+            }
         }
-        state.n_past += tokens.len();
-        let Some(r) = output_rows(ctx, r, output) else { return Ok(None) };
+        advance(segments);
+        let Some(r) = output_rows(ctx, r, segments) else { return Ok(None) };
         let h = self.output_hc.mix_only(ctx, &r, hp.hyper);
         Ok(Some(logits(ctx, &self.output, &h)))
     }
@@ -227,13 +214,13 @@ impl Qwen4Exp {
     /// Read-ahead: the router of layer `il` on the residual as it is before the layer under it has finished.
     fn predict(&self, pass: &mut Pass<'_>, il: usize, r: &Rows) {
         let _timer = pass.ctx.time(Op::Request);
-        if r.n_rows() == 1
+        if pass.is_decode
             && let Some(layer) = self.layers.get(il)
             && pass.store.wants_read_ahead(il)
         {
             let x = layer.hc_ffn.mix_only(pass.ctx, r, self.hp.hyper);
             let logits = matmul(pass.ctx, &layer.ffn_gate_inp, &x);
-            pass.store.read_ahead(il, logits.row(0));
+            read_ahead(pass, il, logits);
         }
     }
 }
@@ -247,95 +234,5 @@ fn ngram_layer(t: &Tensors<'_>, hp: &Hparams, recurrent: &[bool]) -> Result<Opti
     match layers[..] {
         [il] if recurrent.get(il as usize) == Some(&true) => Ok(Some(il as usize)),
         _ => Err(t.bad_value("ple.layers", format!("{layers:?}"), "one layer, a delta-net layer")),
-    }
-}
-
-impl IndexHparams {
-    /// `None` if the file attends densely everywhere.
-    fn load(
-        t: &Tensors<'_>,
-        recurrent: &[bool],
-        notes: &mut Vec<String>,
-    ) -> Result<Option<IndexHparams>, LoadError> {
-        let Some(first) = recurrent.iter().position(|r| !r) else { return Ok(None) };
-        if !t.has(&format!("blk.{first}.indexer.k_proj.weight")) {
-            return Ok(None);
-        }
-        let ratios =
-            t.gguf().metadata.opt_u32_array("qwen4exp.attention.compress_ratios")?.unwrap_or_default();
-        let of_attention =
-            || ratios.iter().zip(recurrent).filter(|(_, r)| !**r).map(|(ratio, _)| *ratio as usize);
-        let ratio = match of_attention().find(|&r| r != 0) {
-            Some(ratio) if of_attention().all(|r| r == ratio) && (2..=1024).contains(&ratio) => ratio,
-            Some(_) => {
-                let expected = "one ratio of 2 to 1024 for all attention layers";
-                return Err(t.bad_value("attention.compress_ratios", format!("{ratios:?}"), expected));
-            }
-            // A converter that renames the layer type writes zeros although the index is there.
-            None => {
-                notes.push(
-                    "attention.compress_ratios is all zero although the file has indexer tensors: using 4, the ratio \
-                     of the released model"
-                        .to_owned(),
-                );
-                4
-            }
-        };
-        let top_k = t.count("attention.indexer.top_k")?;
-        if !top_k.is_multiple_of(ratio) {
-            return Err(t.bad_value(
-                "attention.indexer.top_k",
-                top_k,
-                format!("a multiple of the ratio {ratio}"),
-            ));
-        }
-        let dim = t.count("attention.indexer.key_length")?;
-        let rope = rope_spec(t, dim, RopeStyle::HalfSplit)?;
-        Ok(Some(IndexHparams {
-            n_head: t.count("attention.indexer.head_count")?,
-            dim,
-            ratio,
-            budget: top_k / ratio,
-            rope,
-        }))
-    }
-}
-
-/// Chooses what attention may see. Tensors `indexer.*`.
-struct Indexer {
-    q_proj: Matrix, // [n_head * dim, n_embd]
-    k_proj: Matrix, // [dim, n_embd]
-    q_norm: Vector, // [dim]
-    k_norm: Vector, // [dim]
-}
-
-impl Indexer {
-    fn load(t: &mut Tensors<'_>, il: usize, hp: &IndexHparams, n_embd: usize) -> Result<Indexer, LoadError> {
-        let name = |part: &str| format!("blk.{il}.indexer.{part}.weight");
-        Ok(Indexer {
-            q_proj: t.matrix(&name("q_proj"), hp.n_head * hp.dim, n_embd)?,
-            k_proj: t.matrix(&name("k_proj"), hp.dim, n_embd)?,
-            q_norm: t.vector(&name("q_norm"), &[hp.dim])?,
-            k_norm: t.vector(&name("k_norm"), &[hp.dim])?,
-        })
-    }
-
-    /// Stores the tokens' raw keys and selects for each of them. Keys are needed from the first token on, scores only
-    /// once a sequence has outgrown the budget.
-    fn select<'k>(
-        &self,
-        ctx: &Ctx,
-        hp: &IndexHparams,
-        eps: f32,
-        x: &Rows,
-        positions: std::ops::Range<usize>,
-        keys: &'k mut IndexKeys,
-    ) -> &'k Selection {
-        let [mut iq, ik] = matmul_many(ctx, [&self.q_proj, &self.k_proj], x);
-        keys.push(ctx, &ik, &self.k_norm, eps, &hp.rope);
-        rms_norm_heads(ctx, &mut iq, &self.q_norm, eps);
-        let angles = RopeAngles::new(ctx, &hp.rope, positions.clone());
-        rope_heads(ctx, &mut iq, hp.dim, &angles);
-        select_positions(ctx, &iq, keys, positions.start, hp.budget)
     }
 }

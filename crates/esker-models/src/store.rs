@@ -137,8 +137,9 @@ pub trait ExpertStore {
     /// What is held here.
     fn layout(&self) -> &StoreLayout;
 
-    /// A forward pass over `n_tokens` begins; more than one is a prompt. What an earlier pass left unfinished is over.
-    fn begin_pass(&mut self, n_tokens: usize) -> Result<(), StoreError>;
+    /// A forward pass over `n_tokens` begins: `is_decode` if each is the next of a sequence of its own, else some belong to
+    /// a prompt. What an earlier pass left unfinished is over.
+    fn begin_pass(&mut self, n_tokens: usize, is_decode: bool) -> Result<(), StoreError>;
 
     /// Layer `il` needs `experts` (distinct; for one token, most important first), each for so many of the pass's
     /// tokens. Missing ones are requested from the disk.
@@ -164,7 +165,7 @@ pub trait ExpertStore {
     /// True if a prediction for layer `il` would be used; asked before its logits are computed.
     fn wants_read_ahead(&self, il: usize) -> bool;
 
-    /// Predicted router logits of layer `il` for the token at hand.
+    /// Predicted router logits of layer `il` for the token at hand; for several tokens, for each expert the best of them.
     fn read_ahead(&mut self, il: usize, logits: &[f32]);
 
     /// Decodes `rows` of `table` into `out`, `[rows, n_cols]`.

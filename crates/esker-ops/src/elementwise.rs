@@ -3,6 +3,7 @@
 use crate::{Ctx, Op, Rows, Vector};
 use esker_kernels as k;
 use esker_kernels::{DeltaShape, Strided};
+use std::ops::Range;
 
 /// `x / sqrt(mean(x²) + eps) ⊙ gamma` for each row; `gamma`: `[n_cols]`.
 pub fn rms_norm(ctx: &Ctx, x: &Rows, gamma: &Vector, eps: f32) -> Rows {
@@ -26,14 +27,7 @@ pub fn rms_norm_heads(ctx: &Ctx, x: &mut Rows, gamma: &Vector, eps: f32) {
 }
 
 /// `x / sqrt(Σx² + eps) * scale` for every group of `n` elements within some columns, in place.
-pub fn l2_norm_columns(
-    ctx: &Ctx,
-    x: &mut Rows,
-    columns: std::ops::Range<usize>,
-    n: usize,
-    eps: f32,
-    scale: f32,
-) {
+pub fn l2_norm_columns(ctx: &Ctx, x: &mut Rows, columns: Range<usize>, n: usize, eps: f32, scale: f32) {
     let _timer = ctx.time(Op::Norm);
     let stride = x.n_cols();
     k::l2_norm_columns_in_place(&ctx.pool, x.data_mut(), stride, columns, n, eps, scale);
@@ -115,11 +109,11 @@ pub fn split_interleaved(ctx: &Ctx, x: &Rows, n: usize) -> (Rows, Rows) {
     (first, second)
 }
 
-/// The rows `which` of `x`, in that order.
-pub fn gather_rows(ctx: &Ctx, x: &Rows, which: &[usize]) -> Rows {
+/// The rows `which` of `x`, in that order; `n` of them.
+pub fn gather_rows(ctx: &Ctx, x: &Rows, n: usize, which: impl Iterator<Item = usize>) -> Rows {
     let _timer = ctx.time(Op::Elementwise);
-    let mut out = ctx.rows(which.len(), x.n_cols());
-    for (to, &from) in which.iter().enumerate() {
+    let mut out = ctx.rows(n, x.n_cols());
+    for (to, from) in which.enumerate() {
         out.row_mut(to).copy_from_slice(x.row(from));
     }
     out
@@ -152,24 +146,32 @@ pub fn combine_streams(ctx: &Ctx, r: &mut Rows, y: &Rows, w: &Rows) {
     k::hc_combine(&ctx.pool, r.data_mut(), y.data(), w.data(), w.n_cols(), y.n_cols());
 }
 
-/// Causal depthwise convolution over time: `taps` per channel, `dilation` tokens apart, the last one on the current token.
+/// A causal depthwise convolution over time, followed by SiLU: a kernel and how far apart its taps are.
+#[derive(Clone, Copy)]
+pub struct ShortConv<'a> {
+    /// `[n_channels, taps]`, the last tap on the current token.
+    pub kernel: &'a Vector,
+    /// Tokens from tap to tap.
+    pub dilation: usize,
+}
+
+/// [`ShortConv`] of the rows `rows` of `x`, which are one sequence's, into the same rows of `out`.
 ///
-/// `history`: the `(taps - 1) * dilation` rows before `x`, oldest first; updated. `kernel`: `[n_channels, taps]`.
+/// `history`: the `(taps - 1) * dilation` rows before them, oldest first; updated.
 pub fn short_conv(
     ctx: &Ctx,
     x: &Rows,
+    rows: Range<usize>,
     history: &mut [f32],
-    kernel: &Vector,
-    dilation: usize,
-    silu: bool,
-) -> Rows {
+    conv: ShortConv<'_>,
+    out: &mut Rows,
+) {
     let _timer = ctx.time(Op::Conv);
     let channels = x.n_cols();
-    let taps = kernel.values().len() / channels;
-    let mut out = ctx.rows(x.n_rows(), channels);
-    let kernel = kernel.values();
-    k::causal_conv(&ctx.pool, x.data(), history, kernel, taps, dilation, channels, silu, out.data_mut());
-    out
+    let kernel = conv.kernel.values();
+    let taps = kernel.len() / channels;
+    let (x, out) = (x.rows(rows.clone()), out.rows_mut(rows));
+    k::causal_conv(&ctx.pool, x, history, kernel, taps, conv.dilation, channels, true, out);
 }
 
 /// `alpha = a ⊙ softplus(alpha + dt_bias)`: the log-decay of every head, never positive.
@@ -178,25 +180,28 @@ pub fn softplus_decay(ctx: &Ctx, alpha: &mut Rows, dt_bias: &Vector, a: &Vector)
     k::softplus_decay(&ctx.pool, alpha.data_mut(), dt_bias.values(), a.values());
 }
 
-/// The gated delta rule, token after token. Source: arXiv:2412.06464.
+/// The gated delta rule, token after token, over the rows `rows`, which are one sequence's. Source: arXiv:2412.06464.
 ///
 /// `qkv`: `[n_tokens, (2 * n_k + n_v) * d]`, queries and keys normalised ([`l2_norm_columns`]); `decay`, `beta`:
-/// `[n_tokens, n_v]`; `state`: `[n_v, d, d]`, updated. Returns `[n_tokens, n_v * d]`.
+/// `[n_tokens, n_v]`; `state`: `[n_v, d, d]`, updated; `out`: `[n_tokens, n_v * d]`.
+#[expect(clippy::too_many_arguments, reason = "the inputs of the recurrence, its state and its output")]
 pub fn delta_net(
     ctx: &Ctx,
     qkv: &Rows,
     decay: &Rows,
     beta: &Rows,
+    rows: Range<usize>,
     state: &mut [f32],
     shape: &DeltaShape,
-) -> Rows {
+    out: &mut Rows,
+) {
     let _timer = ctx.time(Op::DeltaNet);
     let (key_dim, stride) = (shape.n_k * shape.d, qkv.n_cols());
-    let mut out = ctx.rows(qkv.n_rows(), shape.n_v * shape.d);
-    let from = |column: usize| Strided { data: &qkv.data()[column..], stride };
+    let of_rows = qkv.rows(rows.clone());
+    let from = |column: usize| Strided { data: &of_rows[column..], stride };
     let (q, key, v) = (from(0), from(key_dim), from(2 * key_dim));
-    k::delta_net(&ctx.pool, q, key, v, decay.data(), beta.data(), state, shape, out.data_mut());
-    out
+    let (decay, beta, out) = (decay.rows(rows.clone()), beta.rows(rows.clone()), out.rows_mut(rows));
+    k::delta_net(&ctx.pool, q, key, v, decay, beta, state, shape, out);
 }
 
 /// Dot product of each group of `n_cols / n_groups` elements of `a` with the same group of `b`: `[n_tokens, n_groups]`.

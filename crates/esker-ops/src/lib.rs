@@ -15,13 +15,13 @@ mod rope;
 mod rows;
 mod weights;
 
-pub use attention::{IndexKeys, KvCache, KvType, Selection, attend, select_positions};
+pub use attention::{IndexKeys, KvCache, KvType, SelectScratch, Selection, attend, select_positions};
 pub use ctx::{Ctx, ProbeFn, ScratchUse};
 pub use elementwise::{
-    add, combine_streams, delta_net, gather_rows, group_dots, l2_norm_columns, mix_streams, repeat_streams,
-    rms_norm, rms_norm_grouped, rms_norm_heads, scale_rows_by_sigmoid, short_conv, sigmoid, sigmoid_gate,
-    signed_root_gate, silu, silu_gate, softmax, softplus_decay, split_interleaved, swiglu, top_k,
-    weighted_sum,
+    ShortConv, add, combine_streams, delta_net, gather_rows, group_dots, l2_norm_columns, mix_streams,
+    repeat_streams, rms_norm, rms_norm_grouped, rms_norm_heads, scale_rows_by_sigmoid, short_conv, sigmoid,
+    sigmoid_gate, signed_root_gate, silu, silu_gate, softmax, softplus_decay, split_interleaved, swiglu,
+    top_k, weighted_sum,
 };
 pub use esker_kernels::matmul::Weights;
 pub use esker_kernels::{DeltaShape, HeadPairing, RopeStyle};

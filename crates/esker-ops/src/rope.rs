@@ -40,19 +40,27 @@ pub struct RopeAngles {
 }
 
 impl RopeAngles {
-    /// Angles of `positions`, in order.
-    pub fn new(ctx: &Ctx, spec: &RopeSpec, positions: impl ExactSizeIterator<Item = usize>) -> RopeAngles {
+    /// Angles of `positions`, in order, of which there are at most `room`.
+    pub fn new(
+        ctx: &Ctx,
+        spec: &RopeSpec,
+        room: usize,
+        positions: impl Iterator<Item = usize>,
+    ) -> RopeAngles {
         let _timer = ctx.time(Op::Rope);
         let half = spec.n_rot / 2;
-        let mut cos = ctx.rows(positions.len(), half);
-        let mut sin = ctx.rows(positions.len(), half);
+        let mut cos = ctx.rows(room, half);
+        let mut sin = ctx.rows(room, half);
+        let mut n = 0;
         for (t, position) in positions.enumerate() {
+            n = t + 1;
             for (i, frequency) in spec.frequencies.iter().enumerate() {
                 let (s, c) = libm::sincos(position as f64 * frequency);
                 cos.row_mut(t)[i] = c as f32;
                 sin.row_mut(t)[i] = s as f32;
             }
         }
+        let (cos, sin) = (cos.first(n), sin.first(n));
         RopeAngles { cos, sin, n_rot: spec.n_rot, style: spec.style }
     }
 }

@@ -1,6 +1,7 @@
 //! `Rows`: activations of several tokens.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The buffers that are free for reuse. Owned by [`crate::Ctx`]; every [`Rows`] gives its buffer back when dropped, so
@@ -79,6 +80,27 @@ impl Rows {
     pub fn row_mut(&mut self, index: usize) -> &mut [f32] {
         let n = self.n_cols;
         &mut self.data_mut()[index * n..][..n]
+    }
+
+    /// The elements of some rows.
+    pub fn rows(&self, rows: Range<usize>) -> &[f32] {
+        &self.data()[rows.start * self.n_cols..rows.end * self.n_cols]
+    }
+
+    /// The elements of some rows.
+    pub fn rows_mut(&mut self, rows: Range<usize>) -> &mut [f32] {
+        let n = self.n_cols;
+        &mut self.data_mut()[rows.start * n..rows.end * n]
+    }
+
+    /// The first `n_rows` rows; the memory of the others is kept with them.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn first(mut self, n_rows: usize) -> Rows {
+        assert!(n_rows <= self.n_rows, "the first {n_rows} of {} rows", self.n_rows);
+        self.n_rows = n_rows;
+        self
     }
 
     /// The same elements seen with another row length.

@@ -332,6 +332,33 @@ mod tests {
         }
     }
 
+    /// What [`crate::bpe::cut_after`] relies on: a piece ends between a line end and an ASCII letter, the pieces before it
+    /// depend on nothing behind the letter, and those behind it on nothing before.
+    #[test]
+    fn every_entry_cuts_between_line_end_and_letter() {
+        use proptest::prelude::*;
+        let splitters: Vec<_> = PRES.iter().map(|pre| (Splitter::new(pre.cuts).unwrap(), pre)).collect();
+        let part = "([ \\t\\r\\n]{0,3}|[a-zA-Z]{1,3}|[0-9]{1,4}|[!'./_`|$~-]{1,3}|[\u{e9}\u{301}\u{3042}\u{6771}\u{ac00}\u{3000}\u{a0}\u{85}\u{2028}\u{1f642}\u{663}\u{200d}]|'s|ing|  x)";
+        let text = || prop::collection::vec(part, 0..8).prop_map(|parts| parts.concat());
+        let config = ProptestConfig { cases: 3000, ..ProptestConfig::default() };
+        proptest!(config, |(before in text(), letter in "[a-zA-Z]", after in text())| {
+            let (before, after) = (format!("{before}\n"), format!("{letter}{after}"));
+            let whole = format!("{before}{after}");
+            let guarded = format!("{before}{letter}");
+            for (splitter, pre) in &splitters {
+                let pieces = |text: &str| {
+                    let mut pieces = Vec::new();
+                    splitter.split(text, &mut |p| { pieces.push(p.to_owned()); Ok::<_, ()>(()) }).unwrap();
+                    pieces
+                };
+                let mut joined = pieces(&guarded);
+                prop_assert_eq!(joined.pop(), Some(letter.clone()), "{:?}", pre.names);
+                joined.extend(pieces(&after));
+                prop_assert_eq!(joined, pieces(&whole), "{:?}", pre.names);
+            }
+        });
+    }
+
     #[test]
     fn names_are_unique() {
         let mut names: Vec<_> = PRES.iter().flat_map(|p| p.names).collect();

@@ -5,14 +5,19 @@
 //! stay text, so that it cannot close its own turn.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Input, MatchKind};
 
 use crate::error::TokenizerError;
 use crate::vocab::{TokenType, Vocab};
 
 /// Most bytes of text in control and user-defined tokens together; the largest known vocabularies have 0.2 MiB.
 pub const MAX_SPECIAL_BYTES: usize = 4 << 20;
+
+/// Stands inside the name of a control token that is meant as text, in a text where control tokens are recognised; it
+/// is taken out before the text is encoded. A code point that Unicode keeps free for such uses.
+pub(crate) const TEXT_MARK: char = '\u{fdd0}';
 
 /// The search automata.
 #[derive(Debug)]
@@ -26,6 +31,8 @@ pub(crate) struct SpecialTokens {
 struct Matcher {
     automaton: AhoCorasick,
     ids: Vec<u32>,
+    /// Longest token, in bytes.
+    max_len: usize,
 }
 
 /// A stretch of text, or a token found in it.
@@ -67,6 +74,21 @@ impl SpecialTokens {
     /// The control or user-defined token with this text.
     pub(crate) fn get(&self, text: &str) -> Option<u32> {
         self.by_text.get(text).copied()
+    }
+
+    /// The first token in `text` from byte `from` on, and where it stands. [`fragments`](Self::fragments) finds the same
+    /// tokens by going on behind each.
+    pub(crate) fn find(&self, text: &str, from: usize, control: bool) -> Option<(Range<usize>, u32)> {
+        let matcher = if control { &self.all } else { &self.user_defined };
+        let found = matcher.as_ref()?;
+        let at = found.automaton.find(Input::new(text).range(from..))?;
+        Some((at.range(), found.ids[at.pattern().as_usize()]))
+    }
+
+    /// Length in bytes of the longest token that is looked for; 0 if there is none.
+    pub(crate) fn max_len(&self, control: bool) -> usize {
+        let matcher = if control { &self.all } else { &self.user_defined };
+        matcher.as_ref().map_or(0, |m| m.max_len)
     }
 
     /// Cuts `text` at the tokens in it; `control` says whether control tokens count. No fragment is empty.
@@ -116,7 +138,8 @@ impl Matcher {
             .match_kind(MatchKind::LeftmostLongest)
             .build(tokens.iter().map(|(_, text)| text))
             .map_err(TokenizerError::SpecialTokens)?;
-        Ok(Some(Matcher { automaton, ids: tokens.iter().map(|&(id, _)| id).collect() }))
+        let max_len = tokens.iter().map(|(_, text)| text.len()).max().unwrap_or(0);
+        Ok(Some(Matcher { automaton, ids: tokens.iter().map(|&(id, _)| id).collect(), max_len }))
     }
 }
 

@@ -143,6 +143,14 @@ impl Spm {
         Ok(())
     }
 
+    /// The first place behind byte `from` where a text may be cut in two that are encoded apart: a space behind a
+    /// punctuation mark or line end, if tokens do not reach from word to word.
+    pub(crate) fn cut_after(&self, text: &str, from: usize) -> Option<usize> {
+        let bytes = text.as_bytes();
+        let ends = |b: u8| matches!(b, b'\n' | b'.' | b',' | b';' | b':' | b'!' | b'?');
+        (from + 1..bytes.len()).find(|&i| self.word_by_word && bytes[i] == b' ' && ends(bytes[i - 1]))
+    }
+
     /// Puts the pair of neighbours on the heap, if their union is a token.
     fn consider(&self, vocab: &Vocab, text: &str, scratch: &mut Scratch, left: u32, right: u32) {
         let (l, r) = (scratch.symbols[left as usize], scratch.symbols[right as usize]);

@@ -8,17 +8,32 @@ pub struct StreamDecoder<'t> {
     tokenizer: &'t Tokenizer,
     utf8: Utf8Stream,
     skip_special: bool,
+    /// Control tokens whose names are given in any case.
+    kept: Vec<u32>,
     first: bool,
 }
 
 impl<'t> StreamDecoder<'t> {
     pub(crate) fn new(tokenizer: &'t Tokenizer) -> Self {
-        StreamDecoder { tokenizer, utf8: Utf8Stream::default(), skip_special: true, first: false }
+        StreamDecoder {
+            tokenizer,
+            utf8: Utf8Stream::default(),
+            skip_special: true,
+            kept: Vec::new(),
+            first: false,
+        }
     }
 
     /// Gives the names of control tokens as text, too.
     pub fn with_special(mut self) -> Self {
         self.skip_special = false;
+        self
+    }
+
+    /// Gives the names of these control tokens as text, too: the tags that a parser of the text looks for. Texts that
+    /// are no control token are ignored.
+    pub fn keeping<'a>(mut self, names: impl IntoIterator<Item = &'a str>) -> Self {
+        self.kept.extend(names.into_iter().filter_map(|name| self.tokenizer.special_token(name)));
         self
     }
 
@@ -32,7 +47,8 @@ impl<'t> StreamDecoder<'t> {
     /// Takes a token; returns the text that is now complete, which is often none. An id beyond the vocabulary adds
     /// nothing.
     pub fn push(&mut self, id: u32) -> String {
-        match self.tokenizer.decoded(id, self.skip_special, &mut self.first) {
+        let skip_special = self.skip_special && !self.kept.contains(&id);
+        match self.tokenizer.decoded(id, skip_special, &mut self.first) {
             Some(bytes) => self.utf8.push(bytes),
             None => String::new(),
         }

@@ -1,12 +1,13 @@
 //! The tokenizer: special tokens first, then the model between them.
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::bpe::Bpe;
+use crate::bpe::{self, Bpe};
 use crate::end_of_generation;
 use crate::error::{EncodeError, TokenizerError, TokenizerWarning};
 use crate::pre;
-use crate::special::{Fragment, SpecialTokens};
+use crate::special::{Fragment, SpecialTokens, TEXT_MARK};
 use crate::spm::Spm;
 use crate::stream::StreamDecoder;
 use crate::unigram::{self, Unigram};
@@ -18,6 +19,8 @@ pub const SUPPORTED_MODELS: &[&str] = &["gpt2", "llama", "t5", "gemma4"];
 /// Text to tokens and back, for one vocabulary. Immutable after construction; share it behind a reference.
 #[derive(Debug)]
 pub struct Tokenizer {
+    /// Differs between any two tokenizers of a process.
+    identity: u64,
     vocab: Vocab,
     special: SpecialTokens,
     model: Model,
@@ -31,6 +34,8 @@ pub struct Tokenizer {
     chat_template: Option<String>,
     warnings: Vec<TokenizerWarning>,
 }
+
+static NEXT_IDENTITY: AtomicU64 = AtomicU64::new(1);
 
 #[derive(Debug)]
 enum Model {
@@ -52,7 +57,8 @@ struct SpecialIds {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EncodeOptions {
     /// Recognise control tokens such as `<|im_end|>` in the text. Only for text from a chat template or another
-    /// trusted source. User-defined tokens such as `<think>` are recognised in any case.
+    /// trusted source. User-defined tokens such as `<think>` are recognised in any case. Marks that keep a name
+    /// from being recognised ([`ChatTemplate::shielding`](crate::ChatTemplate::shielding)) are left out.
     pub special: bool,
     /// Add BOS and EOS where the file asks for them. A BOS that the text starts with already is not doubled.
     pub add_bos_eos: bool,
@@ -107,6 +113,7 @@ impl Tokenizer {
             warnings.push(TokenizerWarning::NoEndOfGeneration);
         }
         Ok(Tokenizer {
+            identity: NEXT_IDENTITY.fetch_add(1, Ordering::Relaxed),
             special,
             space_prefix: spec.add_space_prefix.unwrap_or(sentencepiece),
             vocab,
@@ -129,15 +136,14 @@ impl Tokenizer {
         for fragment in self.special.fragments(text, options.special) {
             match fragment {
                 Fragment::Token(id) => out.push(id),
-                Fragment::Text(text) => self.encode_text(text, after_token, &mut out)?,
+                Fragment::Text(text) => {
+                    self.encode_text(&self.unmarked(text, options), after_token, false, &mut out)?
+                }
             }
             after_token = matches!(fragment, Fragment::Token(_));
         }
         if options.add_bos_eos {
-            if let Some(bos) = self.ids.bos.filter(|&bos| self.add_bos && out.first() != Some(&bos)) {
-                out.insert(0, bos);
-            }
-            out.extend(self.ids.eos.filter(|_| self.add_eos));
+            self.add_bos_eos(&mut out);
         }
         Ok(out)
     }
@@ -150,19 +156,74 @@ impl Tokenizer {
         self.encode(&String::from_utf8_lossy(text), options)
     }
 
-    fn encode_text(&self, text: &str, after_token: bool, out: &mut Vec<u32>) -> Result<(), EncodeError> {
+    /// Text as it is to be encoded: without the marks that keep control tokens in it from being recognised.
+    pub(crate) fn unmarked<'t>(&self, text: &'t str, options: EncodeOptions) -> Cow<'t, str> {
+        match options.special && text.contains(TEXT_MARK) {
+            true => Cow::Owned(text.replace(TEXT_MARK, "")),
+            false => Cow::Borrowed(text),
+        }
+    }
+
+    /// The control tokens that have a name.
+    pub(crate) fn control_tokens(&self) -> impl Iterator<Item = &str> {
+        let control = (0..self.vocab.len() as u32).filter(|&id| self.is_control(id));
+        control.filter_map(|id| str::from_utf8(self.vocab.bytes(id)?).ok()).filter(|text| !text.is_empty())
+    }
+
+    /// Appends the tokens of `text`, in which no special token is looked for. With `guard`, the last byte of `text` is
+    /// only there to be looked at ([`cut_after`](Self::cut_after)).
+    pub(crate) fn encode_text(
+        &self,
+        text: &str,
+        after_token: bool,
+        guard: bool,
+        out: &mut Vec<u32>,
+    ) -> Result<(), EncodeError> {
+        if text.is_empty() {
+            return Ok(());
+        }
         let space_prefix = self.space_prefix && after_token;
         match &self.model {
             Model::Bpe(bpe) => {
                 // In SentencePiece notation a space and `▁` are the same.
                 let text = if bpe.characters() { spaces(text, space_prefix) } else { Cow::Borrowed(text) };
-                bpe.encode(&self.vocab, &text, out)
+                bpe.encode(&self.vocab, &text, guard, out)
             }
-            Model::Spm(spm) => spm.encode(&self.vocab, &spaces(text, space_prefix), out),
+            Model::Spm(spm) => {
+                let text = &text[..text.len() - usize::from(guard)];
+                spm.encode(&self.vocab, &spaces(text, space_prefix), out)
+            }
             Model::Unigram(unigram) => {
                 unigram.encode(&self.vocab, &unigram::normalize(text, space_prefix), out)
             }
         }
+    }
+
+    /// The first place behind byte `from` where a text without special tokens may be cut: `text[..cut + 1]` as a guarded
+    /// text and `text[cut..]` give the tokens of `text`. What follows it does not change where it is.
+    pub(crate) fn cut_after(&self, text: &str, from: usize) -> Option<usize> {
+        match &self.model {
+            Model::Bpe(_) => bpe::cut_after(text, from),
+            Model::Spm(spm) => spm.cut_after(text, from),
+            // The best segmentation of a text is found for the whole of it.
+            Model::Unigram(_) => None,
+        }
+    }
+
+    pub(crate) fn special_tokens(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    pub(crate) fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    /// Adds BOS and EOS as `add_bos_eos` asks.
+    pub(crate) fn add_bos_eos(&self, tokens: &mut Vec<u32>) {
+        if let Some(bos) = self.ids.bos.filter(|&bos| self.add_bos && tokens.first() != Some(&bos)) {
+            tokens.insert(0, bos);
+        }
+        tokens.extend(self.ids.eos.filter(|_| self.add_eos));
     }
 
     /// The bytes that a token stands for; they need not be whole characters. Control tokens give their name.

@@ -26,9 +26,17 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // clap's own messages have to know about `--color` before it has parsed it.
+    let color = cli::color_before_parsing(std::env::args_os().skip(1));
+    let args = match cli::expand_config(std::env::args_os().collect()) {
+        Ok(args) => args,
+        Err(failure) => {
+            Console::for_early_failures(color).failure(&failure);
+            return ExitCode::from(failure.exit_code());
+        }
+    };
     let parsed = Cli::command()
-        .color(cli::color_before_parsing(std::env::args_os().skip(1)))
-        .try_get_matches()
+        .color(color)
+        .try_get_matches_from(args)
         .and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,

@@ -203,6 +203,7 @@ mod tests {
             smallest_budget: 600,
             context: 64,
             chunk: 16,
+            sessions: 1,
             lines: vec![
                 PlanLine { name: "process", bytes: 500, what: "program".into() },
                 PlanLine { name: "expert_arena", bytes: 400, what: "slots".into() },

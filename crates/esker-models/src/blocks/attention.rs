@@ -1,10 +1,14 @@
 //! Grouped-query attention: plain, and with per-head norms and an output gate (`qwen3next`, `qwen35moe`, `qwen4exp`).
 
+use crate::blocks::indexer::IndexQueries;
+use crate::pass::{Segment, of_layer};
+use crate::state::LayerState;
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    Ctx, KvCache, Matrix, RopeAngles, Rows, Selection, Vector, attend, matmul, matmul_many, rms_norm_heads,
+    Ctx, Matrix, RopeAngles, Rows, Selection, Vector, attend, matmul, matmul_many, rms_norm_heads,
     rope_heads, sigmoid_gate, split_interleaved,
 };
+use std::ops::Range;
 
 /// Head counts and sizes.
 #[derive(Clone, Copy, Debug)]
@@ -86,23 +90,48 @@ impl PlainAttention {
         })
     }
 
-    /// `x`: `[n_tokens, n_embd]`, normed. `norm` is handed queries and keys before they are turned: architectures that norm
-    /// them do it there.
-    pub fn forward(
+    /// `x`: `[n_rows, n_embd]`, normed; this is layer `il`. `norm` is handed queries and keys before they are turned:
+    /// architectures that norm them do it there.
+    pub(crate) fn forward(
         &self,
         ctx: &Ctx,
         x: &Rows,
         angles: &RopeAngles,
-        kv: &mut KvCache,
+        segments: &mut [Segment<'_>],
+        il: usize,
         norm: impl FnOnce(Rows, Rows) -> (Rows, Rows),
     ) -> Rows {
         let [q, k, v] = matmul_many(ctx, [&self.attn_q, &self.attn_k, &self.attn_v], x);
         let (mut q, mut k) = norm(q, k);
         rope_heads(ctx, &mut q, self.heads.head_dim, angles);
         rope_heads(ctx, &mut k, self.heads.head_dim, angles);
-        kv.push(ctx, &k, &v);
-        matmul(ctx, &self.attn_output, &attend(ctx, &q, kv, self.heads.scale(), &Selection::causal()))
+        let out = attend_each(ctx, [&q, &k, &v], self.heads, of_layer(segments, il), None);
+        matmul(ctx, &self.attn_output, &out)
     }
+}
+
+/// Every sequence's queries over its own keys and values, to which those of its rows are added first.
+fn attend_each<'s>(
+    ctx: &Ctx,
+    [q, k, v]: [&Rows; 3],
+    heads: Heads,
+    states: impl Iterator<Item = (Range<usize>, &'s mut LayerState)>,
+    mut index: Option<IndexQueries<'_>>,
+) -> Rows {
+    let causal = Selection::causal();
+    let mut out = ctx.rows(q.n_rows(), q.n_cols());
+    for (rows, state) in states {
+        let LayerState::Attention { kv, index: keys } = state else {
+            unreachable!("states are made by new_state")
+        };
+        let selection = match (&mut index, keys) {
+            (Some(queries), Some(keys)) => queries.select(ctx, rows.clone(), keys),
+            _ => &causal,
+        };
+        kv.push(ctx, k, v, rows.clone());
+        attend(ctx, q, rows, kv, heads.scale(), selection, &mut out);
+    }
+    out
 }
 
 /// One layer's weights of gated attention; names are those of the file.
@@ -139,14 +168,16 @@ impl GatedAttention {
         })
     }
 
-    /// `x`: `[n_tokens, n_embd]`, normed. `selection`: what each token may see, its own position included.
-    pub fn forward(
+    /// `x`: `[n_rows, n_embd]`, normed; this is layer `il`. `index` chooses what each token may see; without, it is its own
+    /// position and all before it.
+    pub(crate) fn forward(
         &self,
         ctx: &Ctx,
         x: &Rows,
         angles: &RopeAngles,
-        kv: &mut KvCache,
-        selection: &Selection,
+        segments: &mut [Segment<'_>],
+        il: usize,
+        index: Option<IndexQueries<'_>>,
     ) -> Rows {
         let &GatedAttention { heads, eps, .. } = self;
         let [q_gate, mut k, v] = matmul_many(ctx, [&self.attn_q, &self.attn_k, &self.attn_v], x);
@@ -155,8 +186,7 @@ impl GatedAttention {
         rms_norm_heads(ctx, &mut k, &self.attn_k_norm, eps);
         rope_heads(ctx, &mut q, heads.head_dim, angles);
         rope_heads(ctx, &mut k, heads.head_dim, angles);
-        kv.push(ctx, &k, &v);
-        let mut out = attend(ctx, &q, kv, heads.scale(), selection);
+        let mut out = attend_each(ctx, [&q, &k, &v], heads, of_layer(segments, il), index);
         sigmoid_gate(ctx, &mut out, &gate);
         matmul(ctx, &self.attn_output, &out)
     }

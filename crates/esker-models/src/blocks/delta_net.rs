@@ -1,10 +1,11 @@
 //! Gated DeltaNet: a linear-attention layer with a fixed-size state. Source: arXiv:2412.06464.
 
+use crate::pass::{Segment, of_layer};
 use crate::state::LayerState;
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    Ctx, DeltaShape, HeadPairing, Matrix, Rows, Vector, delta_net, l2_norm_columns, matmul, matmul_many,
-    rms_norm_heads, short_conv, sigmoid, sigmoid_gate, silu_gate, softplus_decay,
+    Ctx, DeltaShape, HeadPairing, Matrix, Rows, ShortConv, Vector, delta_net, l2_norm_columns, matmul,
+    matmul_many, rms_norm_heads, short_conv, sigmoid, sigmoid_gate, silu_gate, softplus_decay,
 };
 
 /// Added to the sum of squares (not to the mean) when queries and keys are normalised.
@@ -151,12 +152,16 @@ impl DeltaNet {
         })
     }
 
-    /// `x`: `[n_tokens, n_embd]`, normed. The recurrence runs token by token also in a prompt, so that a chunk's size
-    /// cannot change a bit.
-    pub fn forward(&self, ctx: &Ctx, hp: &DeltaHparams, x: &Rows, state: &mut LayerState) -> Rows {
-        let LayerState::Recurrent { state, conv } = state else {
-            unreachable!("states are made by new_state")
-        };
+    /// `x`: `[n_rows, n_embd]`, normed; this is layer `il`. The recurrence runs token by token also in a prompt, so that a
+    /// chunk's size cannot change a bit.
+    pub(crate) fn forward(
+        &self,
+        ctx: &Ctx,
+        hp: &DeltaHparams,
+        x: &Rows,
+        segments: &mut [Segment<'_>],
+        il: usize,
+    ) -> Rows {
         let (qkv, z, mut beta, mut decay) = match &self.beta_alpha {
             BetaAlpha::Separate { ssm_beta, ssm_alpha } => {
                 let [qkv, z, beta, alpha] =
@@ -171,12 +176,26 @@ impl DeltaNet {
         };
         sigmoid(ctx, &mut beta, 1.0, 1.0);
         softplus_decay(ctx, &mut decay, &self.ssm_dt, &self.ssm_a);
-        let mut qkv = short_conv(ctx, &qkv, conv, &self.ssm_conv1d, 1, true);
-        let (queries, keys) = (0..hp.key_dim(), hp.key_dim()..2 * hp.key_dim());
-        l2_norm_columns(ctx, &mut qkv, queries, hp.d, L2_EPS, 1.0 / (hp.d as f32).sqrt());
-        l2_norm_columns(ctx, &mut qkv, keys, hp.d, L2_EPS, 1.0);
+        let conv_of = ShortConv { kernel: &self.ssm_conv1d, dilation: 1 };
         let shape = DeltaShape { n_k: hp.n_k, n_v: hp.n_v, d: hp.d, pairing: hp.pairing };
-        let mut o = delta_net(ctx, &qkv, &decay, &beta, state, &shape);
+        let mut mixed = ctx.rows(qkv.n_rows(), qkv.n_cols());
+        for (rows, state) in of_layer(segments, il) {
+            let LayerState::Recurrent { conv, .. } = state else {
+                unreachable!("states are made by new_state")
+            };
+            short_conv(ctx, &qkv, rows, conv, conv_of, &mut mixed);
+        }
+        drop(qkv);
+        let (queries, keys) = (0..hp.key_dim(), hp.key_dim()..2 * hp.key_dim());
+        l2_norm_columns(ctx, &mut mixed, queries, hp.d, L2_EPS, 1.0 / (hp.d as f32).sqrt());
+        l2_norm_columns(ctx, &mut mixed, keys, hp.d, L2_EPS, 1.0);
+        let mut o = ctx.rows(mixed.n_rows(), hp.value_dim());
+        for (rows, state) in of_layer(segments, il) {
+            let LayerState::Recurrent { state, .. } = state else {
+                unreachable!("states are made by new_state")
+            };
+            delta_net(ctx, &mixed, &decay, &beta, rows, state, &shape, &mut o);
+        }
         rms_norm_heads(ctx, &mut o, &self.ssm_norm, hp.eps);
         match hp.gate {
             OutputGate::Sigmoid => sigmoid_gate(ctx, &mut o, &z),

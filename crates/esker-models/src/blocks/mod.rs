@@ -4,5 +4,6 @@ pub mod attention;
 pub mod delta_net;
 pub mod dense_ffn;
 pub mod hyper;
+pub(crate) mod indexer;
 pub mod moe;
 pub mod ngram;

@@ -140,6 +140,15 @@ impl RoutingMoved {
 }
 
 impl Grouping {
+    /// Memory held, bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let words = [&self.distinct, &self.n_tokens, &self.tokens, &self.pairs, &self.chosen, &self.experts];
+        let sizes = [&self.bounds, &self.counts, &self.ready];
+        words.iter().map(|v| v.capacity() * size_of::<u32>()).sum::<usize>()
+            + sizes.iter().map(|v| v.capacity() * size_of::<usize>()).sum::<usize>()
+            + self.score.capacity() * size_of::<f32>()
+    }
+
     fn group(&mut self, experts: &[u32], k: usize, n_expert: usize) {
         self.distinct.clear();
         self.n_tokens.clear();
@@ -202,6 +211,7 @@ pub fn moe(
     let routes = route(ctx, il, &logits, gating, pass.store, pass.grouping, pass.moved);
     ctx.probe("ffn_moe_weights", il, &routes.weights);
     pass.grouping.group(&routes.experts, k, router.n_rows());
+    pass.usage.count(il, &pass.grouping.distinct);
     drop(timer);
     let timer = ctx.time(Op::Request);
     pass.store.begin(il, &pass.grouping.distinct, &pass.grouping.n_tokens)?;

@@ -1,13 +1,13 @@
 //! Hashed n-gram embedding added to the wide residual of one layer (PLE of `qwen4exp`).
 
 use crate::blocks::hyper::HyperShape;
-use crate::pass::Pass;
+use crate::pass::{Pass, Segment, with_rows};
 use crate::state::NgramState;
 use crate::store::{StoreError, TableId};
 use crate::tensors::{LoadError, Tensors};
 use esker_ops::{
-    Ctx, Matrix, Rows, Vector, add, combine_streams, group_dots, matmul_many, rms_norm_grouped, short_conv,
-    signed_root_gate,
+    Ctx, Matrix, Rows, ShortConv, Vector, add, combine_streams, group_dots, matmul_many, rms_norm_grouped,
+    short_conv, signed_root_gate,
 };
 
 /// Sizes, multipliers and moduli; from the file's metadata, never constants.
@@ -93,7 +93,11 @@ impl NgramHparams {
 
     /// A fresh state for streams of `wide` elements in all.
     pub fn new_state(&self, wide: usize) -> NgramState {
-        NgramState { recent: Vec::with_capacity(self.ngram_size), conv: vec![0.0; self.history() * wide] }
+        NgramState {
+            recent: Vec::with_capacity(self.ngram_size),
+            keep: self.ngram_size - 1,
+            conv: vec![0.0; self.history() * wide],
+        }
     }
 
     /// Bytes of [`new_state`](Self::new_state).
@@ -187,19 +191,27 @@ impl Ngram {
 
     /// The embedding of each token's n-grams, `[n_tokens, n_embd]`. Depends on ids only, so it can be read before the
     /// first layer runs.
-    pub fn embed(
+    pub(crate) fn embed(
         &self,
         pass: &mut Pass<'_>,
         hp: &NgramHparams,
-        recent: &[u32],
-        tokens: &[u32],
+        segments: &[Segment<'_>],
     ) -> Result<Rows, StoreError> {
-        let rows = pass.table_rows(self.table, |rows| hp.rows(recent, tokens, rows))?;
+        let rows = pass.table_rows(self.table, |rows| {
+            segments.iter().for_each(|s| hp.rows(&s.state.ngram.recent, s.tokens, rows));
+        })?;
         Ok(rows.reshaped(hp.row * hp.n_heads()))
     }
 
     /// Adds the gated n-gram values and their convolution over time to the wide residual `r`.
-    pub fn forward(&self, ctx: &Ctx, hp: &NgramHparams, emb: &Rows, r: &mut Rows, state: &mut NgramState) {
+    pub(crate) fn forward(
+        &self,
+        ctx: &Ctx,
+        hp: &NgramHparams,
+        emb: &Rows,
+        r: &mut Rows,
+        segments: &mut [Segment<'_>],
+    ) {
         let HyperShape { n_streams, eps, .. } = self.shape;
         let n = emb.n_cols();
         let [key, value] = matmul_many(ctx, [&self.ple_key, &self.ple_value], emb);
@@ -210,7 +222,11 @@ impl Ngram {
         let mut gv = ctx.zeros(r.n_rows(), r.n_cols());
         combine_streams(ctx, &mut gv, &value, &gate);
         let u = rms_norm_grouped(ctx, &gv, &self.ple_norm_conv, n, eps);
-        let conv = short_conv(ctx, &u, &mut state.conv, &self.ple_conv1d, hp.ngram_size, true);
+        let conv_of = ShortConv { kernel: &self.ple_conv1d, dilation: hp.ngram_size };
+        let mut conv = ctx.rows(u.n_rows(), u.n_cols());
+        for (rows, segment) in with_rows(segments) {
+            short_conv(ctx, &u, rows, &mut segment.state.ngram.conv, conv_of, &mut conv);
+        }
         add(ctx, r, &gv);
         add(ctx, r, &conv);
     }

@@ -1,15 +1,23 @@
 //! JSON in and out: messages to template values, and the `tojson` filter, which is Python's `json.dumps`.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Error, State};
 
 use super::python::{self, error};
+use super::shield::Shield;
 
 /// A JSON value as a template value, keys in order. `None` if it is nested more than `depth` levels deep. Adds its
-/// size to `bytes`.
-pub(super) fn to_value(json: &serde_json::Value, depth: usize, bytes: &mut usize) -> Option<Value> {
+/// size to `bytes`. Texts and keys are shielded, if wanted.
+pub(super) fn to_value(
+    json: &serde_json::Value,
+    depth: usize,
+    bytes: &mut usize,
+    shield: Option<&Shield>,
+) -> Option<Value> {
+    let text = |text| shield.map_or(Cow::Borrowed(text), |shield| shield.mark(text));
     *bytes += 8;
     let below = depth.checked_sub(1)?;
     Some(match json {
@@ -22,16 +30,16 @@ pub(super) fn to_value(json: &serde_json::Value, depth: usize, bytes: &mut usize
         },
         serde_json::Value::String(v) => {
             *bytes += v.len();
-            Value::from(&**v)
+            Value::from(&*text(v))
         }
         serde_json::Value::Array(items) => {
-            items.iter().map(|v| to_value(v, below, bytes)).collect::<Option<Vec<Value>>>()?.into()
+            items.iter().map(|v| to_value(v, below, bytes, shield)).collect::<Option<Vec<Value>>>()?.into()
         }
         serde_json::Value::Object(map) => {
             let mut pairs = Vec::with_capacity(map.len());
             for (key, v) in map {
                 *bytes += key.len();
-                pairs.push((&**key, to_value(v, below, bytes)?));
+                pairs.push((text(key), to_value(v, below, bytes, shield)?));
             }
             Value::from_pairs(pairs)
         }

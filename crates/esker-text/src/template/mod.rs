@@ -16,7 +16,9 @@ mod methods;
 mod operators;
 mod program;
 mod python;
+mod shield;
 mod source;
+mod traits;
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +28,14 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, State};
 
+use crate::error::TokenizerError;
 use crate::tokenizer::Tokenizer;
+
+pub use traits::TemplateTraits;
 
 use operators::Limits;
 use program::Program;
+use shield::Shield;
 
 /// Largest template source, in bytes; published ones stay below 32 KiB.
 pub const MAX_TEMPLATE_BYTES: usize = 256 << 10;
@@ -78,6 +84,7 @@ pub struct ChatTemplate {
     source: Arc<str>,
     bos: String,
     eos: String,
+    shield: Option<Shield>,
 }
 
 /// Something about the choice of template that the user should know.
@@ -199,7 +206,7 @@ impl ChatTemplate {
         }
         let source: Arc<str> = source::prepare(source).into();
         Program::new(&source, syntax()?).map_err(|e| syntax_error(&e))?;
-        let template = ChatTemplate { env, source, bos: bos.to_owned(), eos: eos.to_owned() };
+        let template = ChatTemplate { env, source, bos: bos.to_owned(), eos: eos.to_owned(), shield: None };
         Ok(template.with_clock(SystemTime::now))
     }
 
@@ -241,6 +248,18 @@ impl ChatTemplate {
         self
     }
 
+    /// Keeps control tokens of `tokenizer` in messages, tools and variables from being taken for the template's own: a
+    /// user who writes `<|im_end|>` does not end his turn. The prompt then has invisible marks, which the tokenizer takes
+    /// out when it encodes with [`EncodeOptions::special`](crate::EncodeOptions::special).
+    ///
+    /// Tags of reasoning stay as they are: templates look for them in what the assistant said.
+    /// # Errors
+    /// If the names of the tokens are too many to be searched for.
+    pub fn shielding(mut self, tokenizer: &Tokenizer) -> Result<ChatTemplate, TokenizerError> {
+        self.shield = Some(Shield::new(tokenizer)?);
+        Ok(self)
+    }
+
     /// The prompt for a conversation. Its control tokens are text: encode it with
     /// [`EncodeOptions::special`](crate::EncodeOptions::special).
     /// # Errors
@@ -248,7 +267,7 @@ impl ChatTemplate {
     pub fn render(&self, input: &ChatInput) -> Result<String, TemplateError> {
         let mut input_bytes = 0;
         let mut value = |field: &str, json: &serde_json::Value| {
-            json::to_value(json, MAX_INPUT_DEPTH, &mut input_bytes)
+            json::to_value(json, MAX_INPUT_DEPTH, &mut input_bytes, self.shield.as_ref())
                 .ok_or_else(|| TemplateError::InputTooDeep { field: field.to_owned(), max: MAX_INPUT_DEPTH })
         };
         let mut variables = vec![

@@ -166,6 +166,11 @@ fn share(arg: &str) -> Result<f32, String> {
     }
 }
 
+/// A size, for options that have one.
+pub(super) fn size(arg: &str) -> Result<u64, String> {
+    bytes(arg).ok_or_else(|| "expected a size such as `6G`, `1.5GiB` or `800M`".to_owned())
+}
+
 /// A positive number and a unit of 1024, in any case: `6G`, `1.5 GiB`, `1024`.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.to_ascii_lowercase();

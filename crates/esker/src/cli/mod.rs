@@ -2,6 +2,7 @@
 
 mod bench;
 mod chat;
+mod config_file;
 mod engine;
 mod inspect;
 mod logits;
@@ -9,12 +10,14 @@ mod plan;
 mod repack;
 mod run;
 mod sampling;
+mod serve;
 mod shell;
 mod template;
 mod tokens;
 
 pub use bench::{BenchArgs, BenchCommand, QuantArg, SynthArgs};
 pub use chat::ChatArgs;
+pub use config_file::{expand as expand_config, print as print_config};
 pub use engine::{EngineArgs, kv_type_name, memory_that_is_enough};
 pub use inspect::InspectArgs;
 pub use logits::LogitsArgs;
@@ -22,6 +25,7 @@ pub use plan::PlanArgs;
 pub use repack::RepackArgs;
 pub use run::RunArgs;
 pub use sampling::{GenerationArgs, SETTINGS, set_value, settings};
+pub use serve::{LogFormat, ServeArgs};
 pub use shell::{CompletionsArgs, ManArgs};
 pub use template::TemplateArgs;
 pub use tokens::{DetokenizeArgs, TokenizeArgs};
@@ -57,6 +61,7 @@ Model:
 Examples:
   esker run -p 'Once upon a time' -n 100
   esker chat model.gguf
+  esker serve model.gguf
   esker plan model.gguf --memory 6G
 
 Exit codes:
@@ -66,6 +71,7 @@ Exit codes:
   130  interrupted by Ctrl-C
 
 Environment:
+  ESKER_API_KEY   key that clients of `esker serve` have to present
   ESKER_MODELS    directory of the demo model
   NO_COLOR        no colours, unless `--color always` is given
   XDG_CACHE_HOME  where measurements of disks are kept
@@ -103,6 +109,7 @@ pub enum ColorWhen {
 pub enum Command {
     Run(Box<RunArgs>),
     Chat(Box<ChatArgs>),
+    Serve(Box<ServeArgs>),
     Plan(Box<PlanArgs>),
     Inspect(InspectArgs),
     Tokenize(TokenizeArgs),

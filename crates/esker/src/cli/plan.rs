@@ -1,7 +1,9 @@
 //! Arguments of `esker plan`.
 
 use super::EngineArgs;
-use clap::Args;
+use super::engine::size;
+use clap::{Args, value_parser};
+use esker_engine::SESSIONS_MAX;
 use std::path::PathBuf;
 
 /// Show whether a model fits, how memory is laid out, and what speed to expect
@@ -20,6 +22,12 @@ pub struct PlanArgs {
     /// Print one JSON object on standard output; sizes are in bytes
     #[arg(long)]
     pub json: bool,
+    /// Sequences that are computed at a time, such as the slots of a service
+    #[arg(long, value_name = "N", value_parser = value_parser!(u8).range(1..=SESSIONS_MAX as i64), default_value_t = 1)]
+    pub sessions: u8,
+    /// Memory for states of prefixes that conversations share, such as `500M`
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub snapshots: Option<u64>,
     #[command(flatten)]
     pub engine: EngineArgs,
 }

@@ -33,7 +33,7 @@ impl TemplateArgs {
     }
 }
 
-fn variable(arg: &str) -> Result<(String, Value), String> {
+pub(super) fn variable(arg: &str) -> Result<(String, Value), String> {
     match arg.split_once('=') {
         Some((name, value)) if !name.is_empty() => {
             let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));

@@ -10,6 +10,7 @@ mod man;
 mod plan;
 mod repack;
 mod run;
+mod serve;
 mod tokenize;
 
 use crate::cli::Command;
@@ -23,6 +24,7 @@ pub fn dispatch(command: &Command, console: &Console) -> Result<ExitCode, Failur
     match command {
         Command::Run(args) => run::run(args, console),
         Command::Chat(args) => chat::chat(args, console),
+        Command::Serve(args) => serve::serve(args, console).map(done),
         Command::Plan(args) => plan::plan(args, console).map(done),
         Command::Inspect(args) => inspect::inspect(args, console).map(done),
         Command::Tokenize(args) => tokenize::tokenize(args, console).map(done),

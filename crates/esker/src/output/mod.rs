@@ -48,6 +48,16 @@ impl Console {
         Console { verbose: args.verbose, quiet: args.quiet, color }
     }
 
+    /// For what fails before the arguments have been parsed.
+    pub fn for_early_failures(color: clap::ColorChoice) -> Console {
+        let color = match color {
+            clap::ColorChoice::Auto => ColorChoice::Auto,
+            clap::ColorChoice::Always => ColorChoice::Always,
+            clap::ColorChoice::Never => ColorChoice::Never,
+        };
+        Console { verbose: false, quiet: false, color }
+    }
+
     /// Prints why a command ended.
     pub fn failure(&self, failure: &Failure) {
         if !failure.is_shown() {
@@ -97,6 +107,19 @@ impl Console {
     /// More was asked for.
     pub fn is_verbose(&self) -> bool {
         self.verbose
+    }
+
+    /// Only errors are wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
+    /// Messages have colours.
+    pub fn colors_messages(&self) -> bool {
+        match self.color {
+            ColorChoice::Auto => AutoStream::choice(&io::stderr()) != ColorChoice::Never,
+            choice => choice != ColorChoice::Never,
+        }
     }
 
     /// A plain line for those who asked to be told more.

@@ -17,6 +17,7 @@ fn program() {
     Commands:
       run          Complete a text
       chat         Talk with a model
+      serve        Serve a model to programs: the APIs of OpenAI and Anthropic, and a page at `/`
       plan         Show whether a model fits, how memory is laid out, and what speed to expect
       inspect      Show what a GGUF file holds
       tokenize     Turn text into token ids
@@ -64,6 +65,7 @@ fn program() {
     Examples:
       esker run -p 'Once upon a time' -n 100
       esker chat model.gguf
+      esker serve model.gguf
       esker plan model.gguf --memory 6G
 
     Exit codes:
@@ -73,6 +75,7 @@ fn program() {
       130  interrupted by Ctrl-C
 
     Environment:
+      ESKER_API_KEY   key that clients of `esker serve` have to present
       ESKER_MODELS    directory of the demo model
       NO_COLOR        no colours, unless `--color always` is given
       XDG_CACHE_HOME  where measurements of disks are kept
@@ -583,9 +586,12 @@ fn plan() {
       [MODEL]  GGUF file; a small demo model if left out
 
     Options:
-          --no-measure  Measure nothing, and leave the speed out
-          --json        Print one JSON object on standard output; sizes are in bytes
-      -h, --help        Print help (see more with '--help')
+          --no-measure        Measure nothing, and leave the speed out
+          --json              Print one JSON object on standard output; sizes are in bytes
+          --sessions <N>      Sequences that are computed at a time, such as the slots of a service
+                              [default: 1]
+          --snapshots <SIZE>  Memory for states of prefixes that conversations share, such as `500M`
+      -h, --help              Print help (see more with '--help')
 
     Engine options:
       -t, --threads <N>     Threads that compute [default: as many as there are physical cores]

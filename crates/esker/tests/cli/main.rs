@@ -12,6 +12,7 @@ mod logits;
 mod plan;
 mod repack;
 mod run;
+mod serve;
 mod shell;
 mod stats;
 mod support;

@@ -75,6 +75,28 @@ fn all_in_memory() {
     "#);
 }
 
+/// Each session has its states, its logits and its sampler; snapshots are a line of their own.
+#[test]
+fn sessions_and_snapshots() {
+    let plan = |args: &[&str]| json(&small(&[&["--no-measure", "--json"], args].concat()))["plan"].take();
+    let line = |plan: &Value, name: &str| {
+        let lines = plan["lines"].as_array().expect("lines");
+        lines.iter().find(|l| l["name"] == name).map_or(0, |l| l["bytes"].as_u64().expect("bytes"))
+    };
+    let (one, three) = (plan(&[]), plan(&["--sessions", "3", "--snapshots", "2M"]));
+    assert_eq!((&one["sessions"], &three["sessions"]), (&1.into(), &3.into()));
+    assert_eq!(line(&three, "sequence_state"), 3 * line(&one, "sequence_state"));
+    assert!(line(&three, "decode_scratch") > 2 * line(&one, "decode_scratch"));
+    assert!(line(&three, "prompt_scratch") > line(&one, "prompt_scratch"));
+    assert_eq!((line(&one, "snapshots"), line(&three, "snapshots")), (0, 2 << 20));
+    assert!(three["total"].as_u64() <= three["budget"].as_u64(), "{three}");
+    let text = String::from_utf8(run(&small(&["--no-measure", "--sessions", "3"])).stdout).expect("UTF-8");
+    assert!(text.contains("for 64 tokens in each of 3 sessions"), "{text}");
+    let refused = run(&small(&["--no-measure", "--sessions", "2", "--route-bias", "0.5"]));
+    let message = String::from_utf8(refused.stderr).expect("UTF-8");
+    assert!(message.contains("`--sessions` is 2, expected 1 with cache-aware routing"), "{message}");
+}
+
 #[test]
 fn errors_are_those_of_running() {
     for memory in ["1M", "1000T"] {

@@ -33,6 +33,7 @@ fn manual_pages() {
         "esker-plan.1",
         "esker-repack.1",
         "esker-run.1",
+        "esker-serve.1",
         "esker-tokenize.1",
         "esker.1",
     ];

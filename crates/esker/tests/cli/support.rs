@@ -15,7 +15,7 @@ pub const DEMO: &str = "../../../../models/esker-moe-64m-small.gguf";
 pub fn esker(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_esker"));
     command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")).args(args);
-    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS"] {
+    for name in ["COLUMNS", "NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "ESKER_MODELS", "ESKER_API_KEY"] {
         command.env_remove(name);
     }
     // Nothing is kept from, or for, other runs.

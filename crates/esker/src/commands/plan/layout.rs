@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::path::Path;
 
 /// Lines of a plan that a model needs as well that is mapped from its file: nothing of it is streamed.
-const ALWAYS: [&str; 4] = ["process", "sequence_state", "decode_scratch", "prompt_scratch"];
+const ALWAYS: [&str; 5] = ["process", "sequence_state", "decode_scratch", "prompt_scratch", "snapshots"];
 
 /// How a model would be run in a large budget.
 pub enum Streamed {

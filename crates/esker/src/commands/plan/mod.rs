@@ -18,7 +18,12 @@ use std::path::Path;
 
 pub fn plan(args: &PlanArgs, console: &Console) -> Result<(), Failure> {
     let path = model::resolve(console, args.model.as_deref())?;
-    let options = args.engine.options(EngineOptions::default());
+    let defaults = EngineOptions {
+        sessions: usize::from(args.sessions),
+        snapshot_bytes: args.snapshots.unwrap_or(0),
+        ..EngineOptions::default()
+    };
+    let options = args.engine.options(defaults);
     let failed = |e| Failure::engine(&path, &e);
     let (decided, streamed) = {
         let _spinner = Progress::spinner(console, "planning");
