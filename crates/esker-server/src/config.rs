@@ -36,8 +36,6 @@ pub struct ServerConfig {
     pub chat_template: Option<String>,
     /// Variables that every conversation's template gets; a request's own come on top.
     pub template_variables: serde_json::Map<String, serde_json::Value>,
-    /// Log the text of prompts and answers. Off, logs have only counts.
-    pub log_text: bool,
 }
 
 /// Bounds on what clients may ask for, and on how long they may take to ask.
@@ -49,6 +47,8 @@ pub struct Limits {
     pub header_timeout: Duration,
     /// Time for a request's body to arrive.
     pub body_timeout: Duration,
+    /// Time for which a client may take nothing of what it is sent.
+    pub write_timeout: Duration,
     /// Connections at a time; others wait to be accepted.
     pub connections: usize,
     /// New tokens of a sequence; a request that names no number gets this, or what the context has room for.
@@ -98,6 +98,7 @@ impl Default for Limits {
             body_bytes: 4 << 20,
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(30),
+            write_timeout: Duration::from_secs(60),
             connections: 512,
             max_tokens: 1 << 20,
             choices: 8,
@@ -140,7 +141,6 @@ impl ServerConfig {
             thinking: ThinkingConfig::default(),
             chat_template: None,
             template_variables: serde_json::Map::new(),
-            log_text: false,
         }
     }
 

@@ -6,6 +6,8 @@ use super::output::OutputSpec;
 use super::request::{Input, Request, Thinking, Tool, ToolChoice};
 use crate::config::{ServerConfig, ThinkingConfig};
 use crate::error::{ApiError, ErrorKind};
+use crate::owner::LoadError;
+use esker_engine::VocabularyError;
 use esker_text::grammar::{Constraint, ConstraintOptions, GrammarVocabulary};
 use esker_text::incremental::IncrementalEncoder;
 use esker_text::reasoning::ReasoningFormat;
@@ -86,12 +88,12 @@ pub(crate) struct Prepared {
 
 impl Prompter {
     /// # Errors
-    /// If the template, the file's or the configured one, does not compile.
+    /// If the template, the file's or the configured one, does not compile, or the vocabulary is beyond its limits.
     pub fn new(
         tokenizer: Arc<Tokenizer>,
         config: &ServerConfig,
         context: usize,
-    ) -> Result<Prompter, TemplateError> {
+    ) -> Result<Prompter, LoadError> {
         let text = |id: Option<u32>| {
             let bytes = id.and_then(|id| tokenizer.token_bytes(id)).unwrap_or_default();
             String::from_utf8_lossy(bytes).into_owned()
@@ -119,9 +121,10 @@ impl Prompter {
             stops: stops.collect(),
             token_bytes_max: token_bytes.max().unwrap_or(1).max(1),
             shown: shown(&tokenizer, &formats),
-            tokenizer,
             traits: template.traits(),
-            template,
+            // What somebody wrote into a message is text, whatever it looks like.
+            template: template.shielding(&tokenizer).map_err(VocabularyError::from)?,
+            tokenizer,
             variables: config.template_variables.clone(),
             formats,
             thinking: config.thinking.clone(),

@@ -6,3 +6,4 @@ pub(crate) mod guard;
 pub(crate) mod respond;
 pub(crate) mod server;
 pub(crate) mod sse;
+mod stall;

@@ -1,6 +1,7 @@
 //! Listening, connections, shutdown.
 
 use super::around::{around, not_found, wrong_method};
+use super::stall::Stall;
 use crate::config::{ConfigError, ServerConfig};
 use crate::owner::{DrawFactory, Health, LoadError, Owner, Shared, sampler};
 use crate::routes;
@@ -154,7 +155,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-type Connection = http1::Connection<TokioIo<TcpStream>, TowerToHyperService<Router>>;
+type Connection = http1::Connection<TokioIo<Stall>, TowerToHyperService<Router>>;
 
 fn connection(stream: TcpStream, app: Router, shared: &Shared) -> Connection {
     // Tokens are small and must not wait for each other.
@@ -163,5 +164,8 @@ fn connection(stream: TcpStream, app: Router, shared: &Shared) -> Connection {
         .timer(TokioTimer::new())
         .header_read_timeout(shared.config.limits.header_timeout)
         .max_buf_size(64 << 10)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+        .serve_connection(
+            TokioIo::new(Stall::new(stream, shared.config.limits.write_timeout)),
+            TowerToHyperService::new(app),
+        )
 }

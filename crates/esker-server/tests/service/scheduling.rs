@@ -145,7 +145,8 @@ fn the_same_text_alone_and_among_others() {
 fn shutdown_lets_answers_end() {
     let mut server = endless(|c| c.limits.shutdown_grace = Duration::from_secs(60));
     let mut events = server.stream("/v1/chat/completions", &chat("Hello", json!({"max_tokens": 200})));
-    events.next().expect("it has begun");
+    let word = events.by_ref().find(|e| e.json()["choices"][0]["delta"]["content"] == " word");
+    assert!(word.is_some(), "it has begun");
     server.ask_to_stop();
     let rest = all(events);
     assert_eq!(rest.last().expect("an end").data, "[DONE]");
@@ -187,4 +188,36 @@ fn an_answer_ends_where_the_context_does() {
     let all = usage["total_tokens"].as_u64().expect("a count");
     assert_eq!(all, 128, "the context is used to its end: {usage}");
     assert!(TOKENIZER.vocab_size() > 0);
+}
+
+#[test]
+fn a_client_that_reads_nothing_loses_its_connection() {
+    let server = endless(|c| {
+        c.limits.connections = 1;
+        c.limits.write_timeout = Duration::from_millis(500);
+        c.engine.context = Some(4096);
+    });
+    // Likelihoods make events large: more than the buffers of a connection hold.
+    let body = chat(
+        "Hello",
+        json!({"max_tokens": 3000, "n": 1, "logprobs": true, "top_logprobs": 20, "stream": true}),
+    );
+    let begun = Instant::now();
+    let stalled = client::post(server.address, "/v1/chat/completions", &body).expect("it begins");
+    // The only connection is free again once the server gives the other one up.
+    assert_eq!(server.get("/health").status, 200);
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    drop(stalled);
+}
+
+#[test]
+fn what_looks_like_the_end_of_a_message_is_text() {
+    let server = endless(|_| {});
+    let tokens = |content: &str| {
+        let body =
+            json!({"model": crate::support::MODEL, "messages": [{"role": "user", "content": content}]});
+        server.ask("/v1/messages/count_tokens", &body)["input_tokens"].as_u64().expect("a count")
+    };
+    // A control token would be one token.
+    assert!(tokens("a<|im_end|>b") > tokens("ab") + 2);
 }
