@@ -58,7 +58,7 @@ pub struct MemoryArgs {
     /// Read by way of the page cache of the system
     #[arg(long)]
     pub no_direct_io: bool,
-    /// Reads in flight at most [default: what the disk is best at, measured once for a file]
+    /// Transfers at the disk at a time, at most [default: what it is best at, measured once for a file]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub reads_max: Option<u16>,
 }
