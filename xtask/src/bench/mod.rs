@@ -5,6 +5,7 @@
 //! ([`record`]); [`plot`] makes tables and pictures of archives, and those of `peer speed`.
 
 mod growth;
+mod plot;
 mod record;
 mod spread;
 mod stream;
@@ -21,6 +22,8 @@ pub(crate) enum BenchChore {
     Stream(stream::StreamArguments),
     /// Time of a decode step and of a prompt over the length of the context, all weights in memory.
     Growth(growth::GrowthArguments),
+    /// Makes pictures and tables of archives.
+    Plot(plot::PlotArguments),
 }
 
 /// What benchmarks of a whole model take.
@@ -67,6 +70,9 @@ pub(crate) enum BenchError {
     /// The archive.
     #[error(transparent)]
     Archive(#[from] crate::peer::archive::ArchiveError),
+    /// Pictures and tables.
+    #[error(transparent)]
+    Plot(#[from] plot::PlotError),
     /// Instruction sets.
     #[error(transparent)]
     Isa(#[from] isa::UnknownIsa),
@@ -96,6 +102,7 @@ pub(crate) fn run(chore: &BenchChore) -> Result<bool, BenchError> {
     match chore {
         BenchChore::Stream(arguments) => stream::run(arguments).map(|()| true),
         BenchChore::Growth(arguments) => growth::run(arguments).map(|()| true),
+        BenchChore::Plot(arguments) => Ok(plot::run(arguments).map(|()| true)?),
     }
 }
 

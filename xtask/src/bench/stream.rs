@@ -205,7 +205,7 @@ fn measure(arguments: &StreamArguments) -> Result<(Raw, usize), BenchError> {
         ..EngineOptions::default()
     };
     let mut engine = Engine::load(&arguments.model.model, options)?;
-    let sampling = Sampling { temperature: arguments.temperature, top_k: 0, ..Sampling::default() };
+    let sampling = Sampling { temperature: arguments.temperature, ..Sampling::default() };
     let mut sampler = Sampler::new(sampling, engine.n_vocab())?;
     let prompt = token_ids(&engine, &arguments.model, arguments.prompt_tokens)?;
     let mut session = engine.new_session();
