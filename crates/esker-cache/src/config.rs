@@ -51,6 +51,10 @@ pub struct ReadAheadConfig {
     /// Most read-ahead reads in flight, at most `reads_max`; less leaves room for demand that arrives
     /// meanwhile. 0 turns read-ahead off.
     pub in_flight_max: u16,
+    /// Read-ahead begins when at most so many reads that a layer waits for are in flight. The disk must carry out
+    /// demand first; then a few keep it busy while the last of them are on their way, at the price that the next
+    /// layer's demand may wait for what the disk has begun.
+    pub demand_max: u16,
     /// Missing predicted experts after which it is judged whether reading ahead pays.
     pub window: u32,
     /// It turns itself off when fewer than this share of them was wanted, in percent.
@@ -65,6 +69,7 @@ impl ReadAheadConfig {
     pub const OFF: ReadAheadConfig = ReadAheadConfig {
         per_layer_max: 0,
         in_flight_max: 0,
+        demand_max: 0,
         window: 1,
         off_below_percent: 0,
         on_from_percent: 0,
@@ -112,6 +117,7 @@ impl CacheConfig {
             read_ahead: ReadAheadConfig {
                 per_layer_max: u16::try_from(top_k).unwrap_or(u16::MAX),
                 in_flight_max: reads_max.div_ceil(2),
+                demand_max: 0,
                 window: 256,
                 off_below_percent: 25,
                 on_from_percent: 40,

@@ -82,6 +82,7 @@ fn config(policy: PolicyConfig, visibility: Visibility) -> CacheConfig {
     config.read_ahead = ReadAheadConfig {
         per_layer_max: 6,
         in_flight_max: 4,
+        demand_max: 0,
         window: 50,
         off_below_percent: 30,
         on_from_percent: 60,

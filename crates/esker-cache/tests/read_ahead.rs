@@ -10,6 +10,7 @@ fn ahead(n_layers: usize, n_slots: u32) -> CacheConfig {
     config.read_ahead = ReadAheadConfig {
         per_layer_max: 4,
         in_flight_max: 2,
+        demand_max: 0,
         window: 8,
         off_below_percent: 25,
         on_from_percent: 50,
@@ -35,6 +36,17 @@ fn demand_comes_first_and_then_the_best_ranks() {
     let actions = driver.want(1, &[9, 50]);
     assert_eq!(reads(&actions), [(1, 50)]);
     assert!(actions.iter().any(|a| matches!(a, Action::Promote { .. })), "9 is waited for now");
+}
+
+#[test]
+fn read_ahead_may_begin_behind_the_last_demand_reads() {
+    let mut config = ahead(3, 32);
+    config.read_ahead.demand_max = 1;
+    let mut driver = Driver::new(config);
+    driver.begin(Phase::Decode);
+    driver.want(0, &[0, 1]);
+    assert_eq!(reads(&driver.read_ahead(1, &[9, 8, 7])), [], "two demand reads");
+    assert_eq!(reads(&driver.complete(0, true)), [(1, 9), (1, 8)], "one demand read");
 }
 
 #[test]

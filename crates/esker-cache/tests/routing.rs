@@ -102,6 +102,7 @@ fn read_ahead() -> ReadAheadConfig {
     ReadAheadConfig {
         per_layer_max: 6,
         in_flight_max: 4,
+        demand_max: 0,
         window: 40,
         off_below_percent: 20,
         on_from_percent: 30,

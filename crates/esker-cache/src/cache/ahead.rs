@@ -1,7 +1,7 @@
 //! Read-ahead: predictions, when they are read, and whether that pays.
 //!
 //! A prediction is a list of experts that a layer still to come will probably want, best first. Missing ones are
-//! read when no layer waits for anything, nearest layer first and in a layer by rank; those that are there
+//! read when no layer waits for anything (or for no more than `demand_max` reads), nearest layer first and in a layer by rank; those that are there
 //! are held, so that they are not evicted just before they are needed. Both only up to `Pool::held_max` slots.
 //!
 //! *When it decides.* With a live map: when the disk falls idle, and what has not been issued when its layer
@@ -161,7 +161,7 @@ impl ExpertCache {
         was_held
     }
 
-    /// The disk is idle: issues reads of predicted experts.
+    /// The disk is idle or about to be: issues reads of predicted experts.
     pub(super) fn pump_ahead(&mut self, actions: &mut Vec<Action>) {
         let in_flight_max = usize::from(self.config.read_ahead.in_flight_max);
         while self.reads.has_room() && self.reads.n_ahead() < in_flight_max {

@@ -41,14 +41,15 @@ impl ExpertCache {
         self.config.prompt_slots.max(self.slots.pools[class].slots_min)
     }
 
-    /// Issues reads: those that are waited for first; read-ahead only when nobody waits for anything.
+    /// Issues reads: those that are waited for first; read-ahead only when (nearly) nobody waits for anything.
     pub(super) fn pump(&mut self, actions: &mut Vec<Action>) {
         while self.reads.has_room()
             && let Some(e) = self.to_read.pop_front()
         {
             self.issue(e, Priority::Demand, false, actions);
         }
-        if self.to_read.is_empty() && self.n_waiting == 0 && self.reads.n_demand() == 0 {
+        let demand_max = usize::from(self.config.read_ahead.demand_max);
+        if self.to_read.is_empty() && self.n_waiting == 0 && self.reads.n_demand() <= demand_max {
             self.pump_ahead(actions);
         }
     }

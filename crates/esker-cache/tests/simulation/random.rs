@@ -42,6 +42,7 @@ pub fn config(rng: &mut Rng) -> CacheConfig {
         config.read_ahead = ReadAheadConfig {
             per_layer_max: 1 + rng.below(8) as u16,
             in_flight_max: 1 + rng.below(u64::from(config.reads_max)) as u16,
+            demand_max: rng.below(4) as u16,
             window: 1 + rng.below(30) as u32,
             off_below_percent,
             on_from_percent: off_below_percent + rng.below(20) as u8,

@@ -82,7 +82,7 @@ pub enum KvTypeArg {
 /// What carries out reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum IoArg {
-    /// io_uring where the system permits it, else threads
+    /// Threads: they keep the disk busy while the model computes
     Auto,
     /// io_uring, or an error
     Uring,
