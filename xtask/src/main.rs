@@ -2,7 +2,7 @@
 //!
 //! Start at [`Chore`]; `bench` measures speed, `peer` is the comparison with llama.cpp, `parity` prints the tables of the
 //! engine's parity tests.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod bench;
 mod parity;

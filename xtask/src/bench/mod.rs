@@ -5,6 +5,7 @@
 //! ([`record`]); [`plot`] makes tables and pictures of archives, and those of `peer speed`.
 
 mod growth;
+mod kernels;
 mod plot;
 mod record;
 mod spread;
@@ -18,6 +19,8 @@ use std::path::PathBuf;
 /// The benchmarks.
 #[derive(Subcommand)]
 pub(crate) enum BenchChore {
+    /// Products with weights and operations on floats, against the memory's bandwidth and the processor's peak.
+    Kernels(kernels::KernelsArguments),
     /// Decoding with experts on disk, against what disk and processor allow in the same minutes.
     Stream(stream::StreamArguments),
     /// Time of a decode step and of a prompt over the length of the context, all weights in memory.
@@ -100,6 +103,7 @@ pub(crate) enum BenchError {
 /// If it could not be made.
 pub(crate) fn run(chore: &BenchChore) -> Result<bool, BenchError> {
     match chore {
+        BenchChore::Kernels(arguments) => kernels::run(arguments),
         BenchChore::Stream(arguments) => stream::run(arguments).map(|()| true),
         BenchChore::Growth(arguments) => growth::run(arguments).map(|()| true),
         BenchChore::Plot(arguments) => Ok(plot::run(arguments).map(|()| true)?),

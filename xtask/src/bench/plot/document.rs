@@ -4,7 +4,7 @@ use super::PlotError;
 use std::path::Path;
 
 /// The tables, in the order of a new document, with what stands above each.
-const SECTIONS: [(&str, &str, &str, &[&str]); 5] = [
+const SECTIONS: [(&str, &str, &str, &[&str]); 7] = [
     (
         "speed",
         "Beside llama.cpp",
@@ -29,6 +29,13 @@ const SECTIONS: [(&str, &str, &str, &[&str]); 5] = [
         "`cargo xtask bench growth`: all weights in memory, one sequence.",
         &["growth-decode.svg", "growth-prefill.svg"],
     ),
+    (
+        "kernels",
+        "Products with weights",
+        "`cargo xtask bench kernels`, the best instruction set: one token against reading the same bytes on the same threads, 64 tokens against multiplying and adding in registers, of f32 or of integers of 8 bits as the type's products are.",
+        &["kernels.svg"],
+    ),
+    ("operations", "Operations on floats", "The same command; sizes of a decode step.", &[]),
     ("archives", "Archives", "What was measured, untouched; every number above is computed from these.", &[]),
 ];
 

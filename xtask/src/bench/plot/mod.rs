@@ -9,6 +9,7 @@ mod svg;
 mod tables;
 
 use super::growth::{self, GrowthArchive};
+use super::kernels::{self, KernelsArchive};
 use super::stream::{self, StreamArchive};
 use crate::peer::{archive as speed, summary};
 use std::path::{Path, PathBuf};
@@ -50,7 +51,7 @@ pub(crate) enum PlotError {
     Markers { path: PathBuf, begin: String, end: String },
 }
 
-const FORMATS: [&str; 3] = [speed::FORMAT, stream::FORMAT, growth::FORMAT];
+const FORMATS: [&str; 4] = [speed::FORMAT, stream::FORMAT, growth::FORMAT, kernels::FORMAT];
 
 /// An archive and its file's name.
 struct Named<T> {
@@ -66,6 +67,7 @@ struct Archives {
     speed: Vec<Named<speed::Archive>>,
     stream: Vec<Named<StreamArchive>>,
     growth: Vec<Named<GrowthArchive>>,
+    kernels: Vec<Named<KernelsArchive>>,
 }
 
 /// What comes out: files with their names, and tables with those of their markers.
@@ -166,6 +168,13 @@ impl Archives {
                 self.growth.push(Named { folder, file, archive });
                 (command, is_right)
             }
+            kernels::FORMAT => {
+                let archive: KernelsArchive = parsed(path, text)?;
+                let is_right = kernels::summarize(&archive.raw) == archive.summary;
+                let command = archive.run.command.clone();
+                self.kernels.push(Named { folder, file, archive });
+                (command, is_right)
+            }
             _ => return Err(PlotError::Format { path: path.to_owned(), found: format }),
         };
         if let Some(argument) = command.into_iter().find(|argument| argument.contains(['/', '\\'])) {
@@ -181,12 +190,15 @@ impl Archives {
             ("stream.svg", tables::stream_picture(&self.stream)),
             ("growth-decode.svg", tables::decode_picture(&self.growth)),
             ("growth-prefill.svg", tables::prefill_picture(&self.growth)),
+            ("kernels.svg", tables::kernels_picture(&self.kernels)),
         ];
         let tables = vec![
             ("speed", tables::speed(&self.speed)),
             ("memory", tables::memory(&self.speed)),
             ("stream", tables::stream(&self.stream)),
             ("growth", tables::growth(&self.growth)),
+            ("kernels", tables::products(&self.kernels)),
+            ("operations", tables::operations(&self.kernels)),
             ("archives", tables::archives(self)),
         ];
         let pictures = pictures.into_iter().filter_map(|(name, picture)| Some((name, picture?))).collect();

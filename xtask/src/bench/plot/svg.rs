@@ -55,6 +55,7 @@ pub(super) struct Range {
 pub(super) struct Ranges<'a> {
     pub(super) title: &'a str,
     pub(super) x: &'a str,
+    pub(super) x_scale: Scale,
     pub(super) rows: Vec<Range>,
     /// Values that a line is drawn at.
     pub(super) marks: &'a [f64],
@@ -122,7 +123,7 @@ impl Ranges<'_> {
         let bottom = TOP + ROW * self.rows.len() as f64;
         let mut out = begin(self.title, bottom + 48.0);
         let ends = self.rows.iter().flat_map(|r| [r.min, r.max]).chain(self.marks.iter().copied());
-        let x = Axis::new(Scale::Linear, ends, left, WIDTH - RIGHT - 40.0);
+        let x = Axis::new(self.x_scale, ends, left, WIDTH - RIGHT - 40.0);
         for &tick in &x.ticks {
             let at = x.at(tick);
             line(&mut out, "grid", (at, TOP), (at, bottom));
@@ -267,7 +268,7 @@ mod tests {
     #[test]
     fn names_cannot_leave_their_place() {
         let row = Range { name: "a<b&\"c\"".into(), value: 1.0, min: 0.9, max: 1.1, kind: 0 };
-        let svg = Ranges { title: "t", x: "x", rows: vec![row], marks: &[1.0] }.svg();
+        let svg = Ranges { title: "t", x: "x", x_scale: Scale::Linear, rows: vec![row], marks: &[1.0] }.svg();
         assert!(svg.contains("a&lt;b&amp;&quot;c&quot;") && svg.ends_with("</svg>\n"));
     }
 }

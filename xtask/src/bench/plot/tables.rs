@@ -1,7 +1,7 @@
 //! What of an archive is shown.
 
 use super::svg::{Lines, Range, Ranges, Scale, Series};
-use super::{Archives, GrowthArchive, Named, StreamArchive};
+use super::{Archives, GrowthArchive, KernelsArchive, Named, StreamArchive};
 use crate::bench::record::Run;
 use crate::bench::spread::Spread;
 use crate::peer::archive::Archive as SpeedArchive;
@@ -99,7 +99,8 @@ pub(super) fn speed_picture(archives: &[Named<SpeedArchive>]) -> Option<String> 
     });
     let title = "Esker beside llama.cpp: how many times as fast";
     let x = "ratio, above 1 where Esker is faster; median and range over pairs";
-    (!archives.is_empty()).then(|| Ranges { title, x, rows: rows.collect(), marks: &[1.0] }.svg())
+    (!archives.is_empty())
+        .then(|| Ranges { title, x, x_scale: Scale::Log, rows: rows.collect(), marks: &[1.0] }.svg())
 }
 
 /// Memory of both sides.
@@ -170,7 +171,9 @@ pub(super) fn stream_picture(archives: &[Named<StreamArchive>]) -> Option<String
     });
     let title = "Decoding with experts on disk: share of the roofline";
     let x = "per cent; median and range over rounds";
-    (!archives.is_empty()).then(|| Ranges { title, x, rows: rows.collect(), marks: &[90.0, 100.0] }.svg())
+    (!archives.is_empty()).then(|| {
+        Ranges { title, x, x_scale: Scale::Linear, rows: rows.collect(), marks: &[90.0, 100.0] }.svg()
+    })
 }
 
 /// Times over the context.
@@ -242,6 +245,82 @@ pub(super) fn prefill_picture(archives: &[Named<GrowthArchive>]) -> Option<Strin
     (!archives.is_empty()).then(|| lines.svg())
 }
 
+/// Products on the best instruction set of each archive.
+pub(super) fn products(archives: &[Named<KernelsArchive>]) -> String {
+    let head = [
+        "weights",
+        "columns",
+        "1 token, GB/s",
+        "of reading",
+        "from a cache, GB/s",
+        "64 tokens, GFLOP/s",
+        "of the most",
+        "instructions",
+        "threads",
+        "archive",
+    ];
+    let percent = |share: f64| format!("{:.0} %", share * 100.0);
+    let rows = archives.iter().flat_map(|named| {
+        let KernelsArchive { run, raw, summary, .. } = &named.archive;
+        let best = raw.products.first().map(|product| &product.isa);
+        let of_best = raw.products.iter().zip(summary).filter(move |(product, _)| Some(&product.isa) == best);
+        of_best.map(move |(product, shares)| {
+            vec![
+                product.ty.clone(),
+                product.cols.to_string(),
+                format!("{:.1}", product.one_gb_s),
+                percent(shares.read),
+                format!("{:.1}", product.cached_gb_s),
+                format!("{:.0}", product.many_gflop_s),
+                shares.compute.map_or_else(|| "-".to_owned(), percent),
+                product.isa.clone(),
+                run.threads.to_string(),
+                link(named),
+            ]
+        })
+    });
+    table(&head, rows.collect())
+}
+
+/// Operations on the best instruction set of each archive.
+pub(super) fn operations(archives: &[Named<KernelsArchive>]) -> String {
+    let head = ["operation", "of", "µs", "GB/s", "instructions", "threads", "archive"];
+    let rows = archives.iter().flat_map(|named| {
+        let KernelsArchive { run, raw, .. } = &named.archive;
+        let best = raw.operations.first().map(|operation| &operation.isa);
+        raw.operations.iter().filter(move |o| Some(&o.isa) == best).map(move |operation| {
+            vec![
+                operation.name.clone(),
+                operation.size.clone(),
+                format!("{:.2}", operation.us),
+                format!("{:.1}", operation.gb_s()),
+                operation.isa.clone(),
+                run.threads.to_string(),
+                link(named),
+            ]
+        })
+    });
+    table(&head, rows.collect())
+}
+
+/// One token's products: shares of the memory's bandwidth.
+pub(super) fn kernels_picture(archives: &[Named<KernelsArchive>]) -> Option<String> {
+    let rows = archives.iter().enumerate().flat_map(|(kind, named)| {
+        let KernelsArchive { run, raw, summary, .. } = &named.archive;
+        let best = raw.products.first().map(|product| &product.isa);
+        let of_best = raw.products.iter().zip(summary).filter(move |(product, _)| Some(&product.isa) == best);
+        of_best.map(move |(product, shares)| {
+            let value = shares.read * 100.0;
+            let name = format!("{}, {} columns, {} threads", product.ty, product.cols, run.threads);
+            Range { name, value, min: value, max: value, kind }
+        })
+    });
+    let title = "Weights times one token: share of the rate of reading the same bytes";
+    let ranges =
+        Ranges { title, x: "per cent", x_scale: Scale::Linear, rows: rows.collect(), marks: &[100.0] };
+    (!archives.is_empty()).then(|| ranges.svg())
+}
+
 /// What an archive comes from.
 struct Origin {
     link: String,
@@ -280,10 +359,12 @@ pub(super) fn archives(all: &Archives) -> String {
     });
     let stream = all.stream.iter().map(|named| bench(link(named), &named.archive.run));
     let growth = all.growth.iter().map(|named| bench(link(named), &named.archive.run));
+    let kernels = all.kernels.iter().map(|named| bench(link(named), &named.archive.run));
     let or_unknown = |text: Option<String>| text.unwrap_or_else(|| "?".to_owned());
     let mut rows: Vec<Vec<String>> = speed
         .chain(stream)
         .chain(growth)
+        .chain(kernels)
         .map(|origin| {
             vec![
                 origin.link,
