@@ -56,7 +56,7 @@ pub(crate) struct Prompter {
     shown: [Arc<HashSet<u32>>; 2],
     encoders: Mutex<Vec<Remembered>>,
     encoders_max: usize,
-    grammar: Mutex<Option<GrammarVocabulary>>,
+    grammar: Result<GrammarVocabulary, String>,
 }
 
 /// A conversation whose tokens are known.
@@ -87,10 +87,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prompter {
+    /// `grammar`: the vocabulary in the form that grammars need, or why there is none.
+    ///
     /// # Errors
     /// If the template, the file's or the configured one, does not compile, or the vocabulary is beyond its limits.
     pub fn new(
         tokenizer: Arc<Tokenizer>,
+        grammar: Result<GrammarVocabulary, String>,
         config: &ServerConfig,
         context: usize,
     ) -> Result<Prompter, LoadError> {
@@ -131,7 +134,7 @@ impl Prompter {
             context,
             encoders: Mutex::new(Vec::new()),
             encoders_max: ENCODERS_PER_SLOT * config.slots,
-            grammar: Mutex::new(None),
+            grammar,
         })
     }
 
@@ -179,6 +182,9 @@ impl Prompter {
         let max_tokens = request.max_tokens.unwrap_or(usize::MAX).min(limit).min(room);
 
         let reasoning = self.formats.reasoning.clone().filter(|_| chat);
+        if chat && reasoning.is_none() && request.thinking.enabled == Some(true) {
+            return Err(ApiError::unsupported("thinking", "the model's chat template knows no reasoning"));
+        }
         let starts_inside = reasoning.as_ref().is_some_and(|format| format.starts_inside(&text));
         let offers_tools = chat && !request.tools().is_empty() && request.tool_choice != ToolChoice::None;
         if offers_tools && self.formats.tools.is_none() {
@@ -190,7 +196,7 @@ impl Prompter {
             stop.extend(self.stops.iter().cloned());
         }
         // A model whose reasoning is turned off must not be offered it by the grammar.
-        let thinks = request.thinking.enabled != Some(false) && request.thinking.budget != Some(0);
+        let thinks = !request.thinking.is_off();
         let options = ConstraintOptions {
             reasoning: reasoning.clone().filter(|_| thinks || starts_inside),
             starts_inside,
@@ -240,7 +246,7 @@ impl Prompter {
         let mut extra = self.variables.clone();
         extra.extend(variables.clone());
         let thinking = &request.thinking;
-        let off = thinking.enabled == Some(false) || thinking.budget == Some(0);
+        let off = thinking.is_off();
         if off || thinking.enabled == Some(true) {
             extra.insert("enable_thinking".to_owned(), (!off).into());
         }
@@ -316,14 +322,13 @@ impl Prompter {
         }
     }
 
-    /// The vocabulary in the form that grammars need; made when it is first asked for.
+    /// Whether answers can be made to follow a grammar.
+    pub fn has_grammar(&self) -> bool {
+        self.grammar.is_ok()
+    }
+
     fn grammar(&self) -> Result<GrammarVocabulary, ApiError> {
-        let mut grammar = self.grammar.lock().unwrap_or_else(PoisonError::into_inner);
-        if grammar.is_none() {
-            let made = GrammarVocabulary::new(&self.tokenizer);
-            *grammar = Some(made.map_err(|e| ApiError::unsupported("response_format", e))?);
-        }
-        Ok(grammar.clone().expect("made above"))
+        self.grammar.clone().map_err(|why| ApiError::unsupported("response_format", why))
     }
 
     /// How many tokens reasoning may take so that an answer has room, and what ends it.
@@ -337,15 +342,19 @@ impl Prompter {
         if !asked.close.unwrap_or(self.thinking.close) {
             return Ok((None, Closing::default()));
         }
-        let sentence = asked.closing_sentence.as_deref().unwrap_or(&self.thinking.closing_sentence);
+        let budget = if asked.is_off() { Some(0) } else { asked.budget.or(self.thinking.budget) };
+        let sentence = match budget {
+            // What was not begun needs no words to end it.
+            Some(0) => "\n",
+            _ => asked.closing_sentence.as_deref().unwrap_or(&self.thinking.closing_sentence),
+        };
         let text = format!("{sentence}{}\n\n", format.close());
         let special = EncodeOptions { special: true, add_bos_eos: false };
         let tokens = self.tokenizer.encode(&text, special).map_err(ApiError::internal)?;
         // The closing tokens are not drawn, so they do not count as new tokens, but they take room in the context.
         let drawn = max_tokens.min(room.saturating_sub(tokens.len()));
         let reserve = self.thinking.answer_reserve.min(drawn.div_ceil(2));
-        let budget = asked.budget.or(self.thinking.budget).unwrap_or(usize::MAX);
-        Ok((Some(budget.min(drawn - reserve)), Closing { tokens, text }))
+        Ok((Some(budget.unwrap_or(usize::MAX).min(drawn - reserve)), Closing { tokens, text }))
     }
 }
 

@@ -10,6 +10,7 @@ use crate::generation::{Event, Prompter};
 use crate::metrics::Metrics;
 use esker_engine::{Engine, EngineError, EngineOptions, Output, VocabularyError};
 use esker_gguf::{Gguf, OpenError};
+use esker_text::grammar::GrammarVocabulary;
 use esker_text::{TemplateError, Tokenizer};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -187,12 +188,14 @@ fn own(shared: &Shared, draw: &DrawFactory) -> Result<(), LoadError> {
     for warning in tokenizer.warnings() {
         tracing::warn!("{warning}");
     }
+    // Before the engine is loaded, which counts what the process takes until then as part of its plan.
+    let grammar = GrammarVocabulary::new(&tokenizer).map_err(|e| e.to_string());
     let options = EngineOptions { sessions: config.slots, ..config.engine.clone() };
     let mut engine = Engine::load(&config.model, options)?;
     for note in engine.notes() {
         tracing::info!("{note}");
     }
-    let prompter = Prompter::new(tokenizer, config, engine.context())?;
+    let prompter = Prompter::new(tokenizer, grammar, config, engine.context())?;
 
     // Not ready before a token can be made.
     let mut session = engine.new_session();

@@ -141,3 +141,21 @@ fn strange_hosts_and_origins_are_refused() {
     );
     assert_eq!(send_raw("GET /health HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\n\r\n"), 200);
 }
+
+#[test]
+fn requests_that_never_end_are_ended() {
+    let mut config = config();
+    config.limits.header_timeout = std::time::Duration::from_millis(300);
+    config.limits.body_timeout = std::time::Duration::from_millis(300);
+    let server = TestServer::start(config);
+    // Half a head: the connection is closed, with or without a word.
+    let head = send(server.address, b"GET /health HTTP/1.1\r\nhost: local");
+    assert!(head.is_err() || head.is_ok_and(|r| r.status == 408));
+    let mut body = send(
+        server.address,
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    )
+    .expect("a response");
+    assert_eq!(body.status, 408);
+    assert!(body.json()["error"]["message"].as_str().is_some_and(|m| m.contains("did not arrive")));
+}
