@@ -203,3 +203,31 @@ fn a_conversation_that_goes_on_reuses_its_beginning() {
     assert_eq!(alone["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     assert_eq!(alone["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]);
 }
+
+#[test]
+fn a_conversation_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = || {
+        let mut config = crate::support::config();
+        config.engine.snapshot_dir = Some(folder.path().to_owned());
+        config
+    };
+    let long = "Tell me about the lakes of the north, their fish and their islands. ".repeat(6);
+    let first = crate::support::TestServer::start(config());
+    let said = first.chat(&long, json!({"max_tokens": 12}));
+    drop(first);
+    let messages = json!([
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": said["choices"][0]["message"]["content"]},
+        {"role": "user", "content": "And the rivers?"},
+    ]);
+    let ask = |server: &crate::support::TestServer| {
+        server.chat("", json!({"messages": messages, "max_tokens": 12}))
+    };
+    let second = ask(&crate::support::TestServer::start(config()));
+    let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count");
+    let before = said["usage"]["prompt_tokens"].as_u64().expect("a count");
+    assert!(cached + 8 >= before, "{cached} of {before}");
+    let fresh = ask(&crate::support::TestServer::start(crate::support::config()));
+    assert_eq!(fresh["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]);
+}
