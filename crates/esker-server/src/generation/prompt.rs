@@ -208,6 +208,10 @@ impl Prompter {
             Some(format) => self.thinking_limit(&request.thinking, format, max_tokens, room)?,
             None => (None, Closing::default()),
         };
+        if starts_inside && thinking_limit == Some(0) && closing.tokens.len() >= room {
+            // What closes the reasoning that the template opened is part of the prompt.
+            return Err(ApiError::context(param, tokens.len() + closing.tokens.len(), self.context));
+        }
         let ends = tokens.iter().enumerate().filter(|(_, id)| self.tokenizer.is_end_of_generation(**id));
         let message_ends = if chat { ends.map(|(i, _)| i + 1).collect() } else { Vec::new() };
         Ok(Prepared {

@@ -19,7 +19,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 /// Large bodies that are parsed at a time.
-const LARGE_BODIES: usize = 4;
+const LARGE_BODIES: usize = 2;
 
 /// What requests and the owner of the engine share.
 pub(crate) struct Shared {

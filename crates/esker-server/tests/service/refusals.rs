@@ -195,6 +195,7 @@ fn routes_methods_and_bodies() {
     check("POST", "/v1/chat/completions", &[json_type], b"\xff\xfe", 400);
     check("POST", "/v1/chat/completions", &[json_type], "[".repeat(100_000).as_bytes(), 400);
     check("POST", "/v1/chat/completions", &[json_type], &vec![b' '; (4 << 20) + 1], 413);
+    check("POST", "/v1/completions", &[json_type], format!("[{}0]", "0,".repeat(1 << 18)).as_bytes(), 413);
 }
 
 #[test]

@@ -249,3 +249,27 @@ fn a_template_without_tools_is_given_none() {
     let mut refused = server.post("/v1/chat/completions", &chat("Hello", json!({"tools": tools})));
     assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("tools")));
 }
+
+#[test]
+fn what_closes_reasoning_has_to_fit_as_well() {
+    let mut config = config();
+    config.chat_template = Some(ALWAYS.to_owned());
+    config.engine.context = Some(24);
+    let server = TestServer::start_with(config, Some(thinker(THOUGHTS)));
+    let sizes: Vec<u16> = (1..24)
+        .map(|n| {
+            let text = " the".repeat(n);
+            let mut response = server.post(
+                "/v1/chat/completions",
+                &chat(&text, json!({"thinking_budget": 0, "max_tokens": null})),
+            );
+            let body = response.json();
+            match response.status {
+                200 => assert!(body["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0), "{body}"),
+                _ => assert_eq!(body["error"]["code"], "context_length_exceeded", "{body}"),
+            }
+            response.status
+        })
+        .collect();
+    assert!(sizes.contains(&200) && sizes.contains(&400) && sizes.is_sorted(), "{sizes:?}");
+}
