@@ -398,14 +398,14 @@ fn laid_out(
     n_slots: &[usize],
     disk: Option<Box<dyn Disk>>,
 ) -> Result<(Model, Store, String), EngineError> {
-    let (reads_max, depth_note) = reads_max(gguf, options, sizes);
+    let (depth, depth_note) = disk_depth(gguf, options, sizes);
+    let reads_max = reads_max(depth);
     let reads = usize::from(reads_max);
     let disk_options = DiskOptions {
         backend: options.backend,
         direct: options.direct,
         reads_max: reads + crate::tables::READS,
-        // A read has up to three parts, and each is a transfer of its own.
-        workers: (3 * reads).clamp(1, WORKERS_MAX),
+        workers: usize::from(depth).clamp(1, WORKERS_MAX),
     };
     let mut disk = match disk {
         Some(disk) => disk,
@@ -512,25 +512,33 @@ fn cache_config(
     Ok(config)
 }
 
-/// Reads in flight, and where the number comes from: what was asked for, what the disk was measured to be best at with
-/// reads of an expert's size, or a default.
-fn reads_max(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, String) {
-    if let Some(reads) = options.reads_max {
-        return (reads, format!("{reads} reads at a time as asked for"));
+/// Transfers at the disk at a time, and where the number comes from: what was asked for, what the disk was measured to be
+/// best at with transfers of the size of an expert's largest part, or a default.
+fn disk_depth(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, String) {
+    if let Some(depth) = options.reads_max {
+        return (depth, format!("{depth} transfers at a time as asked for"));
     }
     let longest = sizes.slots_of_layer.iter().flatten().filter_map(SlotLayout::longest_read).max();
     let (Some(folder), Some((bytes, file))) = (&options.probe_folder, longest) else {
-        return (READS_MAX, format!("{READS_MAX} reads at a time"));
+        return (READS_MAX, format!("{READS_MAX} transfers at a time"));
     };
     match probe::probe_cached(&gguf.files[file], bytes, PROBE_SECONDS, folder) {
         Ok(probed) => {
-            // The depth counts transfers; a read of an expert is up to three. Fewer than four reads at a time would
-            // leave the disk idle whenever one of them is being finished.
-            let reads = u16::try_from(probed.result.best_depth).unwrap_or(u16::MAX).clamp(4, 64);
-            (reads, format!("{reads} reads at a time as measured"))
+            // With fewer than three the disk would be idle between the end of one and the beginning of the next.
+            let depth = u16::try_from(probed.result.best_depth).unwrap_or(u16::MAX).clamp(3, 64);
+            (depth, format!("{depth} transfers at a time as measured"))
         }
-        Err(error) => (READS_MAX, format!("{READS_MAX} reads at a time, since measuring failed: {error}")),
+        Err(error) => {
+            (READS_MAX, format!("{READS_MAX} transfers at a time, since measuring failed: {error}"))
+        }
     }
+}
+
+/// Reads of experts that the disk is handed at a time. More than it carries out at a time, so that it finds the next one
+/// when one is done, and in order: experts that are read one after the other are computed while others are read; read all
+/// at once they would be there all at once, with the disk idle while they are computed.
+fn reads_max(depth: u16) -> u16 {
+    depth.saturating_mul(2).clamp(8, 128)
 }
 
 /// Reads the dense tensors, many at a time, each into pages of its own.

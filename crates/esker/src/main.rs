@@ -5,6 +5,7 @@
 //! file of `cli`.
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod cli;
 mod commands;
 mod conversation;
@@ -47,7 +48,12 @@ fn main() -> ExitCode {
     };
     let console = Console::new(&cli.global);
     interrupt::install();
-    match commands::dispatch(&cli.command, &console) {
+    // Before compute threads are started: threads take over what their starter may use.
+    let placed = match cli.command.engine().and_then(|engine| engine.cpu_mask.as_ref()) {
+        Some(cpus) => cpus.apply(),
+        None => Ok(()),
+    };
+    match placed.and_then(|()| commands::dispatch(&cli.command, &console)) {
         Ok(code) => code,
         Err(failure) => {
             console.failure(&failure);

@@ -25,7 +25,7 @@ pub(crate) struct Archive {
 /// What was measured, and on what.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Raw {
-    /// The command line.
+    /// The command line; of files only the names.
     pub(crate) command: Vec<String>,
     /// Seconds since 1970.
     pub(crate) started: u64,
@@ -168,7 +168,7 @@ pub(crate) fn read(path: &Path) -> Result<Archive, ArchiveError> {
 }
 
 /// Writes a new file; one that exists is not touched, since archives are never edited.
-pub(crate) fn write(path: &Path, archive: &Archive) -> Result<(), ArchiveError> {
+pub(crate) fn write(path: &Path, archive: &impl Serialize) -> Result<(), ArchiveError> {
     let failed = |cause| ArchiveError::File { what: "write", path: path.to_owned(), cause };
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(failed)?;

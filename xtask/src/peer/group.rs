@@ -120,6 +120,22 @@ fn memory_v1(proc_cgroup: &str) -> Option<&str> {
     })
 }
 
+/// The limit of the memory group that this process is in, in bytes, if it has one.
+pub(crate) fn memory_limit() -> Option<u64> {
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let hierarchy = Path::new("/sys/fs/cgroup");
+    let file = match memory_v1(&own) {
+        Some(own) => hierarchy.join("memory").join(own).join("memory.limit_in_bytes"),
+        None => {
+            let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+            hierarchy.join(own).join("memory.max")
+        }
+    };
+    // Without a limit there is `max`, or in version 1 a number beyond all memory.
+    let limit = std::fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (limit < 1 << 60).then_some(limit)
+}
+
 /// Bytes of a size such as `512M` or `2.5G` (binary multiples) or a plain number.
 ///
 /// # Errors

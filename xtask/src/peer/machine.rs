@@ -97,6 +97,20 @@ pub(crate) fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// The command line of this process. Of files only the names are kept: where they lie on a machine is nobody's business.
+pub(crate) fn command() -> Vec<String> {
+    std::env::args().map(|argument| without_folders(&argument)).collect()
+}
+
+fn without_folders(argument: &str) -> String {
+    let (flag, value) = match argument.split_once('=') {
+        Some((flag, value)) if flag.starts_with("--") => (format!("{flag}="), value),
+        _ => (String::new(), argument),
+    };
+    let name = value.rsplit(std::path::is_separator).find(|part| !part.is_empty()).unwrap_or(value);
+    flag + name
+}
+
 /// Seconds since 1970.
 pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
@@ -137,6 +151,15 @@ mod tests {
         let before = ProcessorTime { at, all: 1000, own: 75 };
         let after = ProcessorTime { at: at + std::time::Duration::from_secs(2), all: 1400, own: 275 };
         assert_eq!(before.others_until(after), 1.0);
+    }
+
+    #[test]
+    fn command_lines_have_no_folders() {
+        let kept = ["peer", "--model", "512,2048", "--gen=64", ""];
+        assert!(kept.iter().all(|argument| without_folders(argument) == *argument));
+        assert_eq!(without_folders("/some/where/m.gguf"), "m.gguf");
+        assert_eq!(without_folders("--json=/some/where/a.json"), "--json=a.json");
+        assert_eq!(without_folders("some/folder/"), "folder");
     }
 
     #[test]

@@ -6,18 +6,18 @@
 //!
 //! Never part of CI: it downloads packages, and other people's releases must not break our builds.
 
-mod archive;
+pub(crate) mod archive;
 mod esker;
-mod group;
-mod machine;
-mod prompt;
+pub(crate) mod group;
+pub(crate) mod machine;
+pub(crate) mod prompt;
 mod protocol;
 mod python;
-mod side;
+pub(crate) mod side;
 mod smollm2;
 mod speed;
-mod summary;
-mod table;
+pub(crate) mod summary;
+pub(crate) mod table;
 mod unpack;
 
 pub(crate) use esker::run as esker_side;
@@ -138,9 +138,5 @@ fn recheck(path: &Path) -> Result<bool, PeerError> {
 
 /// Where packages, scripts and archives go: `peer` in the folder that this program was built into.
 fn folder() -> PathBuf {
-    let built = std::env::current_exe().ok();
-    let target = built
-        .as_deref()
-        .and_then(|exe| exe.ancestors().find(|p| p.file_name().is_some_and(|n| n == "target")));
-    target.map_or_else(|| crate::workspace().join("target"), Path::to_owned).join("peer")
+    crate::target().join("peer")
 }

@@ -112,7 +112,7 @@ pub(crate) fn run(arguments: &SpeedArguments) -> Result<(), PeerError> {
         unreachable!("both sides were started")
     };
     let raw = Raw {
-        command: std::env::args().collect(),
+        command: machine::command(),
         started,
         ended: machine::unix_time(),
         load_average: [load_average, machine::load_average()],

@@ -53,7 +53,7 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
     );
     for line in lines {
         if let Some(cores) = line.others.filter(|&cores| cores > OTHERS_MAX) {
-            let name = name(line.quantity);
+            let name = quantity_name(line.quantity);
             let _ = writeln!(
                 out,
                 "{name}: others kept {cores:.1} cores busy meanwhile: no verdict, and little meaning"
@@ -62,7 +62,8 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
     }
     for line in lines.iter().filter(|l| l.same_tokens.is_some_and(|n| n < l.ratios.len())) {
         let (same, of) = (line.same_tokens.unwrap_or(0), line.ratios.len());
-        let _ = writeln!(out, "{}: the same tokens drawn in {same} of {of} pairs", name(line.quantity));
+        let _ =
+            writeln!(out, "{}: the same tokens drawn in {same} of {of} pairs", quantity_name(line.quantity));
     }
     for line in lines {
         let moved = |d: Option<f64>| d.filter(|d| (d - 1.0).abs() > settings.margin);
@@ -72,7 +73,7 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
                 let _ = writeln!(
                     out,
                     "{}: {who} against itself, last third to first: {change:+.0} %",
-                    name(line.quantity)
+                    quantity_name(line.quantity)
                 );
             }
         }
@@ -81,7 +82,8 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
     out
 }
 
-fn name(quantity: Quantity) -> String {
+/// What was measured, in words.
+pub(crate) fn quantity_name(quantity: Quantity) -> String {
     match quantity {
         Quantity::Decode(n) => format!("decode at {n}"),
         Quantity::Prefill(n) => format!("prefill of {n}"),
@@ -89,32 +91,40 @@ fn name(quantity: Quantity) -> String {
     }
 }
 
-fn row(line: &Line) -> Vec<String> {
-    let unit = match line.quantity {
+/// A reading with its unit.
+pub(crate) fn reading(quantity: Quantity, value: f64) -> String {
+    let unit = match quantity {
         Quantity::Decode(_) | Quantity::Prefill(_) => "tok/s",
         Quantity::FirstToken => "ms",
     };
-    let reading = |value: f64| format!("{value:.1} {unit}");
-    let interval = line.interval.map_or_else(
-        || "too few pairs".to_owned(),
-        |i| format!("{:.2} to {:.2} ({:.1} %)", i.low, i.high, i.coverage * 100.0),
-    );
-    let verdict = match line.verdict {
+    format!("{value:.1} {unit}")
+}
+
+/// The verdict in a word.
+pub(crate) fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
         Verdict::Faster => "faster",
         Verdict::Slower => "slower",
         Verdict::Equivalent => "equivalent",
         Verdict::Inconclusive => "inconclusive",
-    };
+    }
+}
+
+fn row(line: &Line) -> Vec<String> {
+    let interval = line.interval.map_or_else(
+        || "too few pairs".to_owned(),
+        |i| format!("{:.2} to {:.2} ({:.1} %)", i.low, i.high, i.coverage * 100.0),
+    );
     vec![
-        name(line.quantity),
-        reading(line.esker),
-        reading(line.llama_cpp),
+        quantity_name(line.quantity),
+        reading(line.quantity, line.esker),
+        reading(line.quantity, line.llama_cpp),
         format!("{:.2}", line.median),
         format!("{:.2}", line.min),
         format!("{:.2}", line.max),
         interval,
         format!("{:.2}", line.best),
-        verdict.to_owned(),
+        verdict_name(line.verdict).to_owned(),
     ]
 }
 

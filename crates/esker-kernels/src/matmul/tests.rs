@@ -169,6 +169,18 @@ fn keep_scales(ty: GgmlType, block: &mut [u8], random: &[u8]) {
     block[range.clone()].copy_from_slice(&random[range]);
 }
 
+/// Rows so short that kernels take several at a time, in numbers that leave a rest; tiles of all sizes.
+#[test]
+fn short_rows() {
+    for ty in types() {
+        for n_blocks in 1..=9 {
+            for (n_rows, n_tokens) in [(70, 1), (37, 2), (21, 15)] {
+                check(&Case::new(n_blocks as u64, ty, n_rows, n_blocks, n_tokens, n_tokens == 15));
+            }
+        }
+    }
+}
+
 /// Rows longer than what kernels keep aside for the scales of a row.
 #[test]
 fn long_rows() {

@@ -1,5 +1,6 @@
 //! Options of every command that computes.
 
+use crate::affinity::CpuList;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum, value_parser};
 use esker_engine::{Backend, EngineOptions, KvType, Memory, PolicyConfig, RouteBiasOptions};
@@ -11,6 +12,12 @@ pub struct EngineArgs {
     /// Threads that compute [default: as many as there are physical cores]
     #[arg(short, long, value_name = "N", value_parser = value_parser!(u32).range(1..=1024))]
     pub threads: Option<u32>,
+    /// Processors to run on, such as `0-3,8` [default: all that the program may use]
+    ///
+    /// For machines with efficiency cores or several memory nodes: keeps the program on the fast cores, or on those
+    /// beside the memory. The default of `--threads` then counts these. Linux only.
+    #[arg(long, value_name = "LIST")]
+    pub cpu_mask: Option<CpuList>,
     /// Tokens that a sequence has room for [default: 4096, or what the model was trained for if that is less;
     /// `logits`: as many as are given]
     #[arg(short, long, value_name = "N", value_parser = value_parser!(u32).range(1..=1 << 24))]
@@ -58,7 +65,7 @@ pub struct MemoryArgs {
     /// Read by way of the page cache of the system
     #[arg(long)]
     pub no_direct_io: bool,
-    /// Reads in flight at most [default: what the disk is best at, measured once for a file]
+    /// Transfers at the disk at a time, at most [default: what it is best at, measured once for a file]
     #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=1024))]
     pub reads_max: Option<u16>,
 }

@@ -121,6 +121,20 @@ pub enum Command {
     Man(ManArgs),
 }
 
+impl Command {
+    /// Options of the engine, if the command has them.
+    pub fn engine(&self) -> Option<&EngineArgs> {
+        match self {
+            Command::Run(args) => Some(&args.engine),
+            Command::Chat(args) => Some(&args.engine),
+            Command::Serve(args) => Some(&args.engine),
+            Command::Plan(args) => Some(&args.engine),
+            Command::Logits(args) => Some(&args.engine),
+            _ => None,
+        }
+    }
+}
+
 /// The value of `--color` in `args`, found without parsing them: the last one that can be understood.
 pub fn color_before_parsing(args: impl Iterator<Item = OsString>) -> ColorChoice {
     let mut choice = ColorChoice::Auto;

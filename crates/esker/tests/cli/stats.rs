@@ -63,7 +63,7 @@ fn tables() {
     --- stderr ---
     note: using the demo model `[DEMO]`: for trying and testing, it knows nothing
     loaded Qwen4Exp-Tiny-MoE (qwen4exp) in [TIME]: [N] threads, context of [N] tokens
-    memory: budget of [N] as asked for; disk: [N] positioned-read workers, through the page cache (as asked), [N] reads at a time as asked for
+    memory: budget of [N] as asked for; disk: [N] positioned-read workers, through the page cache (as asked), [N] transfers at a time as asked for
     memory plan: [N] of [N], room for [N] of the experts
      [N]  program, metadata and vocabulary, as measured
      [N]  every token reads them

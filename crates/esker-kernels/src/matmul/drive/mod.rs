@@ -1,7 +1,7 @@
 //! The loops: rows of a kind times tokens of activations, in the operations of an instruction set.
 //!
 //! A tile is `N` tokens: a block of weights is unpacked once and multiplied with all of them. Tokens are taken 4 (or
-//! 2, or 1) at a time, so that a tile's activations stay in the first-level cache while the rows pass. `N` changes no
+//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while the rows pass. `N` changes no
 //! bit: every (row, token) has accumulators of its own.
 // Lane and token indices go over several arrays at once; iterators would hide that.
 #![allow(clippy::needless_range_loop)]
@@ -29,9 +29,10 @@ fn prefetch<S: Simd, T>(s: S, weights: &T) {
 
 /// Calls `$tile::<N>(token)` for tiles that cover all tokens.
 macro_rules! each_tile {
-    ($n_tokens:expr, |$token:ident, $n:ident| $tile:expr) => {{
+    ($n_tokens:expr, $largest:tt, |$token:ident, $n:ident| $tile:expr) => {{
         let n_tokens = $n_tokens;
         let mut $token = 0;
+        drive::tiles_of_8!($largest, n_tokens, |$token, $n| $tile);
         while n_tokens - $token >= 4 {
             const $n: usize = 4;
             $tile;
@@ -50,9 +51,23 @@ macro_rules! each_tile {
 }
 pub(super) use each_tile;
 
-/// Defines `run(s, rows)` for one instruction set: the loops of `drive`, compiled with its target features.
+/// The part of [`each_tile`] that takes 8 tokens, if that is the largest tile.
+macro_rules! tiles_of_8 {
+    (8, $n_tokens:ident, |$token:ident, $n:ident| $tile:expr) => {
+        while $n_tokens - $token >= 8 {
+            const $n: usize = 8;
+            $tile;
+            $token += 8;
+        }
+    };
+    (4, $n_tokens:ident, |$token:ident, $n:ident| $tile:expr) => {};
+}
+pub(super) use tiles_of_8;
+
+/// Defines `run(s, rows)` for one instruction set: the loops of `drive`, compiled with its target features; `$largest` is
+/// the largest tile of quantized weights.
 macro_rules! kernels {
-    ($simd:ty, $features:literal) => {
+    ($simd:ty, $features:literal, $largest:tt) => {
         use crate::matmul::kinds::{self, Kind32, Kind256, KindFloat};
         use crate::matmul::{Rows, drive};
         use esker_quant::GgmlType;
@@ -81,16 +96,19 @@ macro_rules! kernels {
         pub(in crate::matmul) fn run(s: $simd, rows: &Rows<'_>) {
             macro_rules! each {
                 ($tile:ident, $kind:ty) => {
-                    drive::each_tile!(rows.n_tokens(), |token, N| {
+                    each!($tile, $kind, $largest)
+                };
+                ($tile:ident, $kind:ty, $n:tt) => {
+                    drive::each_tile!(rows.n_tokens(), $n, |token, N| {
                         // SAFETY: `s` is the proof that the target features are there.
                         unsafe { $tile::<$kind, N>(s, rows, token) }
                     })
                 };
             }
             match rows.ty {
-                GgmlType::F32 => each!(tile_float, kinds::F32),
-                GgmlType::F16 => each!(tile_float, kinds::F16),
-                GgmlType::BF16 => each!(tile_float, kinds::Bf16),
+                GgmlType::F32 => each!(tile_float, kinds::F32, 4),
+                GgmlType::F16 => each!(tile_float, kinds::F16, 4),
+                GgmlType::BF16 => each!(tile_float, kinds::Bf16, 4),
                 GgmlType::Q4_0 => each!(tile32, kinds::Q4_0),
                 GgmlType::Q4_1 => each!(tile32, kinds::Q4_1),
                 GgmlType::Q5_0 => each!(tile32, kinds::Q5_0),

@@ -512,4 +512,4 @@ impl Simd for Avx2 {
     }
 }
 
-crate::matmul::drive::kernels!(Avx2, "avx2,fma,f16c");
+crate::matmul::drive::kernels!(Avx2, "avx2,fma,f16c", 4);

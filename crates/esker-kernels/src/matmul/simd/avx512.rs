@@ -463,4 +463,4 @@ impl Simd for Avx512 {
     }
 }
 
-crate::matmul::drive::kernels!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c");
+crate::matmul::drive::kernels!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 8);
