@@ -20,6 +20,8 @@ pub(crate) struct OutputSpec {
     pub starts_inside: bool,
     /// Notation of tool calls, and the tools that there are.
     pub tools: Option<(ToolFormat, Vec<ToolSpec>)>,
+    /// The prompt describes tools, but none may be called: the answer ends where a call would begin.
+    pub no_calls: bool,
     pub stop: Vec<String>,
     /// End after the first tool call.
     pub single_call: bool,
@@ -55,6 +57,8 @@ pub(crate) enum Next {
     Stop(String),
     /// The one call that was wanted is complete.
     CallDone,
+    /// A call begins that is not allowed.
+    CallRefused,
 }
 
 impl Output {
@@ -152,12 +156,12 @@ impl Output {
                     let (shown, met) = self.scanner.push(&text);
                     let rest = self.held.split_off(shown.len());
                     self.held = rest;
-                    let done = self.answer(shown, emit);
+                    let next = self.answer(shown, emit);
                     if met {
                         return Next::Stop(self.met());
                     }
-                    if done {
-                        return Next::CallDone;
+                    if next != Next::More {
+                        return next;
                     }
                 }
             }
@@ -171,8 +175,8 @@ impl Output {
         self.spec.stop.iter().find(begins).cloned().unwrap_or_default()
     }
 
-    /// Gives answer text out. True if the only call that is wanted is complete.
-    fn answer(&mut self, text: String, emit: &mut dyn FnMut(Event)) -> bool {
+    /// Gives answer text out.
+    fn answer(&mut self, text: String, emit: &mut dyn FnMut(Event)) -> Next {
         match &mut self.parser {
             Some(parser) => {
                 let events = parser.push(&text);
@@ -180,7 +184,7 @@ impl Output {
             }
             None => {
                 self.text(text, emit);
-                false
+                Next::More
             }
         }
     }
@@ -195,11 +199,16 @@ impl Output {
         emit(Event::Text { text, logprobs });
     }
 
-    fn tool_events(&mut self, events: Vec<ToolEvent>, emit: &mut dyn FnMut(Event)) -> bool {
+    fn tool_events(&mut self, events: Vec<ToolEvent>, emit: &mut dyn FnMut(Event)) -> Next {
         for event in events {
             match event {
                 ToolEvent::Text(text) if self.calls > 0 && text.trim().is_empty() => {}
                 ToolEvent::Text(text) => self.text(text, emit),
+                ToolEvent::CallStart { .. } if self.spec.no_calls => {
+                    self.parser = None;
+                    self.pending.clear();
+                    return Next::CallRefused;
+                }
                 ToolEvent::CallStart { index, id, name } => {
                     self.calls += 1;
                     self.in_call = true;
@@ -207,13 +216,13 @@ impl Output {
                     emit(Event::CallStart { index, id: id.unwrap_or_else(call_id), name });
                 }
                 ToolEvent::Arguments { index, delta } => emit(Event::CallArguments { index, delta }),
-                ToolEvent::CallEnd { .. } => {
+                ToolEvent::CallEnd { complete, .. } => {
                     self.in_call = false;
                     self.given = self.answered;
                     self.pending.clear();
-                    emit(Event::CallEnd);
+                    emit(Event::CallEnd { complete });
                     if self.spec.single_call {
-                        return true;
+                        return Next::CallDone;
                     }
                 }
             }
@@ -221,7 +230,7 @@ impl Output {
         if self.in_call {
             self.pending.clear();
         }
-        false
+        Next::More
     }
 }
 
@@ -249,6 +258,7 @@ mod tests {
             reasoning: ReasoningFormat::new("<think>", "</think>"),
             starts_inside: false,
             tools: tools.then(|| (ToolFormat::HermesJson, vec![tool])),
+            no_calls: false,
             stop: stop.iter().map(|s| s.to_string()).collect(),
             single_call,
             shown: Arc::new(shown.iter().filter_map(|t| TOKENIZER.special_token(t)).collect()),
@@ -330,6 +340,11 @@ mod tests {
         assert!(!reported.concat().contains("tool_call"), "{reported:?}");
         let (_, _, _, calls, next) = read(spec(&[], true, true), text);
         assert_eq!((calls.len(), next), (1, Next::CallDone));
+        // Where none is allowed the answer ends before it.
+        let refusing = OutputSpec { no_calls: true, ..spec(&[], true, false) };
+        let (_, answer, reported, calls, next) = read(refusing, text);
+        assert_eq!((answer.trim(), calls.len(), next), ("I look.", 0, Next::CallRefused));
+        assert!(!reported.concat().contains("tool_call"), "{reported:?}");
         // Without tools it is text.
         let (_, answer, _, calls, _) = read(spec(&[], false, false), text);
         assert!(answer.contains("\"arguments\"") && calls.is_empty());

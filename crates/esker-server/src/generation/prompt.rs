@@ -3,7 +3,7 @@
 use super::constraint::constraint;
 use super::message::{Message, Role};
 use super::output::OutputSpec;
-use super::request::{Input, Request, Thinking, Tool, ToolChoice};
+use super::request::{Format, Input, Request, Thinking, Tool, ToolChoice};
 use crate::config::{ServerConfig, ThinkingConfig};
 use crate::error::{ApiError, ErrorKind};
 use crate::owner::LoadError;
@@ -14,6 +14,7 @@ use esker_text::reasoning::ReasoningFormat;
 use esker_text::tools::ToolFormat;
 use esker_text::{ChatInput, ChatTemplate, EncodeOptions, TemplateError, TemplateTraits, Tokenizer};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -186,10 +187,13 @@ impl Prompter {
             return Err(ApiError::unsupported("thinking", "the model's chat template knows no reasoning"));
         }
         let starts_inside = reasoning.as_ref().is_some_and(|format| format.starts_inside(&text));
-        let offers_tools = chat && !request.tools().is_empty() && request.tool_choice != ToolChoice::None;
-        if offers_tools && self.formats.tools.is_none() {
+        let has_tools = chat && !request.tools().is_empty();
+        let no_calls = request.tool_choice == ToolChoice::None;
+        if has_tools && !no_calls && self.formats.tools.is_none() {
             return Err(ApiError::unsupported("tools", "the model's chat template knows no tool calls"));
         }
+        // An answer that is JSON and nothing else is not searched for calls.
+        let reads_calls = has_tools && !(no_calls && request.format != Format::Text);
         let specs = request.tools().iter().map(Tool::spec).collect();
         let mut stop = request.stop.clone();
         if chat {
@@ -219,10 +223,11 @@ impl Prompter {
             output: OutputSpec {
                 reasoning,
                 starts_inside,
-                tools: self.formats.tools.filter(|_| offers_tools).map(|format| (format, specs)),
+                tools: self.formats.tools.filter(|_| reads_calls).map(|format| (format, specs)),
+                no_calls,
                 stop,
                 single_call: request.single_call,
-                shown: match (chat, offers_tools) {
+                shown: match (chat, reads_calls) {
                     (false, _) => Arc::default(),
                     (true, tools) => self.shown[usize::from(tools)].clone(),
                 },
@@ -257,7 +262,8 @@ impl Prompter {
         if let Some(effort) = &thinking.effort {
             extra.insert("reasoning_effort".to_owned(), effort.as_str().into());
         }
-        let shown = request.tool_choice != ToolChoice::None && !tools.is_empty();
+        // Tools that may not be called stay in the prompt: without them it would begin differently.
+        let shown = !tools.is_empty() && (self.traits.tools || request.tool_choice != ToolChoice::None);
         if shown && !self.traits.tools {
             return Err(ApiError::unsupported("tools", "the model's chat template knows no tools"));
         }
@@ -272,6 +278,7 @@ impl Prompter {
                 "the model's chat template knows no system messages",
             ));
         }
+        let messages = merged_system(messages);
         let mut messages: Value = messages.iter().map(Message::for_template).collect();
         self.traits.adapt(&mut messages);
         let input = ChatInput {
@@ -360,6 +367,17 @@ impl Prompter {
         let reserve = self.thinking.answer_reserve.min(drawn.div_ceil(2));
         Ok((Some(budget.unwrap_or(usize::MAX).min(drawn - reserve)), Closing { tokens, text }))
     }
+}
+
+/// The messages; several system messages at the beginning become one, since most templates take no more.
+fn merged_system(messages: &[Message]) -> Cow<'_, [Message]> {
+    let n = messages.iter().take_while(|m| m.role == Role::System).count();
+    if n < 2 {
+        return Cow::Borrowed(messages);
+    }
+    let texts: Vec<&str> = messages[..n].iter().map(|m| m.content.as_str()).collect();
+    let first = Message { content: texts.join("\n\n"), ..messages[0].clone() };
+    Cow::Owned(std::iter::once(first).chain(messages[n..].iter().cloned()).collect())
 }
 
 /// Control tokens that count as text: those of reasoning; with those of tool calls.
