@@ -199,6 +199,7 @@ fn all_options_as_a_configuration_file() {
     min-p = 0.05
     repeat-penalty = 1
     # threads =
+    # cpu-mask =
     # context =
     # chunk =
     # kv-type =
