@@ -237,20 +237,22 @@ fn report(
         if later.len() < 6 {
             continue;
         }
-        // Scratch memory of prompts comes and goes, so that single figures scatter: medians.
+        // Scratch memory of prompts comes and goes, so that single figures scatter: means, and the range without the
+        // outermost twentieths.
         let third = later.len() / 3;
-        let median = |values: &[f64]| {
+        let of = |values: &[f64]| {
             let mut values = values.to_vec();
             values.sort_unstable_by(f64::total_cmp);
-            values[values.len() / 2]
+            let n = values.len();
+            (values.iter().sum::<f64>() / n as f64, values[n / 20], values[n - 1 - n / 20])
         };
-        let (first, last) = (median(&later[..third]), median(&later[later.len() - third..]));
-        let growth = 100.0 * (last / first - 1.0);
-        println!(
-            "{name} after the warm-up: {:.1} MiB, then {:.1} MiB: {growth:+.2} %",
-            first / 1048576.0,
-            last / 1048576.0
-        );
+        let (first, last) = (of(&later[..third]), of(&later[later.len() - third..]));
+        let growth = 100.0 * (last.0 / first.0 - 1.0);
+        let mib = |(mean, low, high): (f64, f64, f64)| {
+            let [mean, low, high] = [mean, low, high].map(|bytes| bytes / 1048576.0);
+            format!("{mean:.1} MiB ({low:.1} to {high:.1})")
+        };
+        println!("{name} after the warm-up: {}, then {}: {growth:+.2} %", mib(first), mib(last));
         good &= growth < 1.0;
     }
     for (what, n) in &seen.errors {
