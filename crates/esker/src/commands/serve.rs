@@ -34,6 +34,8 @@ pub fn serve(args: &ServeArgs, console: &Console) -> Result<(), Failure> {
     }
     let path = resolve(console, args.model.as_deref().or(args.model_option.as_deref()))?;
     let config = config(args, &path)?;
+    // Before there are threads.
+    esker_disk::memory::share_heap();
     log(args.network.log_format, console);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
