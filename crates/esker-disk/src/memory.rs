@@ -124,6 +124,13 @@ pub fn return_freed_memory() {
     crate::sys::fix_malloc_thresholds();
 }
 
+/// Makes threads that start from now on share one heap (glibc's malloc otherwise gives each its own, and what one
+/// thread allocates and another frees leaves ever more holes in them): for services, whose memory must not creep.
+/// Elsewhere it does nothing.
+pub fn share_heap() {
+    crate::sys::share_heap();
+}
+
 /// The most that was ever resident of this process (`VmHWM`), in bytes.
 pub fn peak_resident_bytes() -> Option<u64> {
     kilobytes(&read(Path::new("/proc/self/status"))?, "VmHWM")

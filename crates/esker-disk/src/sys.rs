@@ -34,6 +34,15 @@ pub(crate) fn fix_malloc_thresholds() {
     }
 }
 
+/// Lets threads that start from now on allocate from the heap that there is.
+pub(crate) fn share_heap() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: mallopt only sets parameters of the allocator and may be called at any time.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 /// The most bytes that this process may lock, or `None` when there is no limit or it cannot be read.
 pub(crate) fn memlock_limit() -> Option<libc::rlim_t> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -17,7 +17,7 @@ use esker_ops::{Ctx, Op, Profile, Rows};
 use esker_text::Tokenizer;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a generation is asked to do.
@@ -140,7 +140,7 @@ pub struct Engine {
     /// `None` if none are kept.
     pub(crate) snapshots: Option<Box<Snapshots>>,
     context: usize,
-    tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
+    tokenizer: Result<Arc<Tokenizer>, VocabularyError>,
     notes: Vec<String>,
     memory_note: String,
 }
@@ -272,7 +272,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the file has none that can be used: token ids still work.
-    pub fn tokenizer(&self) -> Result<Rc<Tokenizer>, EngineError> {
+    pub fn tokenizer(&self) -> Result<Arc<Tokenizer>, EngineError> {
         self.tokenizer.as_ref().cloned().map_err(|e| EngineError::Vocabulary { cause: e.to_string() })
     }
 

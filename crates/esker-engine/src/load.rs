@@ -23,7 +23,6 @@ use esker_ops::{Ctx, WeightBytes};
 use esker_text::Tokenizer;
 use std::collections::HashMap;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// Reads of experts in flight for a layer at which read-ahead for the next one begins.
@@ -171,7 +170,7 @@ impl Store {
 /// What [`load`] hands to the engine.
 pub(crate) struct Loaded {
     pub(crate) gguf: Gguf,
-    pub(crate) tokenizer: Result<Rc<Tokenizer>, VocabularyError>,
+    pub(crate) tokenizer: Result<Arc<Tokenizer>, VocabularyError>,
     pub(crate) model: Model,
     pub(crate) store: Store,
     pub(crate) plan: Option<Plan>,
@@ -210,7 +209,7 @@ pub(crate) fn load(
 ) -> Result<Loaded, EngineError> {
     memory::return_freed_memory();
     let gguf = Gguf::open(path)?;
-    let tokenizer = vocabulary::tokenizer(&gguf).map(Rc::new);
+    let tokenizer = vocabulary::tokenizer(&gguf).map(Arc::new);
     // The threads are part of the process whose footprint the plan begins with.
     let ctx = Ctx::new(options.threads.unwrap_or_else(default_threads));
     let threads = ctx.threads();

@@ -11,6 +11,8 @@ pub struct ExpertMap {
     pub n_layer: usize,
     /// Experts of the layer that has most; 0 in models without.
     pub n_expert: usize,
+    /// Experts of each layer, at most `n_expert`; 0 in layers without.
+    pub experts: Vec<u32>,
     /// All experts are in memory always.
     pub all_resident: bool,
     /// Which experts are in memory: bit `e % 64` of `[n_layer, n_expert.div_ceil(64)]`.
@@ -39,6 +41,8 @@ impl Engine {
         let words = n_expert.div_ceil(64);
         map.n_layer = n_layer;
         map.n_expert = n_expert;
+        map.experts.clear();
+        map.experts.extend(layers.iter().map(|l| l.as_ref().map_or(0, |l| l.n_expert as u32)));
         map.just_read.clear();
         map.resident.clear();
         map.resident.resize(n_layer * words, 0);

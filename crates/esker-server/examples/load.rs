@@ -24,6 +24,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+/// How often memory is looked at.
+const SAMPLE: Duration = Duration::from_secs(1);
+
 #[derive(Parser)]
 struct Args {
     /// Address of the service
@@ -78,12 +81,17 @@ fn main() -> ExitCode {
                 }
             });
         }
-        let every = Duration::from_secs_f64((args.minutes * 60.0 / 40.0).clamp(1.0, 30.0));
+        let show_every = (args.minutes / 40.0).max(0.05);
+        let mut shown = 0.0;
         while Instant::now() < end {
-            std::thread::sleep(every.min(end.saturating_duration_since(Instant::now())));
+            std::thread::sleep(SAMPLE.min(end.saturating_duration_since(Instant::now())));
             let minutes = begun.elapsed().as_secs_f64() / 60.0;
             let (own, resident) = (own_memory(&args), args.pid.and_then(resident));
             memory.push((minutes, own, resident));
+            if minutes < shown + show_every {
+                continue;
+            }
+            shown = minutes;
             let seen = seen.lock().expect("no client panics");
             let mib =
                 |bytes: Option<f64>| bytes.map_or("-".to_owned(), |b| format!("{:.1} MiB", b / 1048576.0));
@@ -229,15 +237,22 @@ fn report(
         if later.len() < 6 {
             continue;
         }
+        // Scratch memory of prompts comes and goes, so that single figures scatter: means, and the range without the
+        // outermost twentieths.
         let third = later.len() / 3;
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let (first, last) = (mean(&later[..third]), mean(&later[later.len() - third..]));
-        let growth = 100.0 * (last / first - 1.0);
-        println!(
-            "{name} after the warm-up: {:.1} MiB, then {:.1} MiB: {growth:+.2} %",
-            first / 1048576.0,
-            last / 1048576.0
-        );
+        let of = |values: &[f64]| {
+            let mut values = values.to_vec();
+            values.sort_unstable_by(f64::total_cmp);
+            let n = values.len();
+            (values.iter().sum::<f64>() / n as f64, values[n / 20], values[n - 1 - n / 20])
+        };
+        let (first, last) = (of(&later[..third]), of(&later[later.len() - third..]));
+        let growth = 100.0 * (last.0 / first.0 - 1.0);
+        let mib = |(mean, low, high): (f64, f64, f64)| {
+            let [mean, low, high] = [mean, low, high].map(|bytes| bytes / 1048576.0);
+            format!("{mean:.1} MiB ({low:.1} to {high:.1})")
+        };
+        println!("{name} after the warm-up: {}, then {}: {growth:+.2} %", mib(first), mib(last));
         good &= growth < 1.0;
     }
     for (what, n) in &seen.errors {

@@ -95,6 +95,8 @@ export class ExpertMap {
     }
     const { state } = this;
     state.all = map.all_resident === true;
+    // Not every layer has experts, or as many.
+    state.count = map.experts?.length === layers ? numbers(map.experts, layers) : new Array(layers).fill(experts);
     unpackBits(map.resident, state);
     const hot = fromBase64(map.hot ?? "");
     if (hot.length === cells) state.hot.set(hot);
@@ -178,6 +180,7 @@ export class ExpertMap {
     const snap = (n) => Math.round(n * size.ratio) / size.ratio;
     let fading = false;
     for (let i = 0; i < state.shade.length; i += 1) {
+      if (!this.exists(i)) continue;
       const age = now - state.readAt[i];
       let shade;
       if (age < FLASH_MS) {
@@ -246,6 +249,12 @@ export class ExpertMap {
     };
   }
 
+  /// Whether the layer has this expert.
+  exists(i) {
+    const { state } = this;
+    return i % state.experts < state.count[Math.floor(i / state.experts)];
+  }
+
   /// Where a cell is drawn.
   place(i) {
     const { state, size } = this;
@@ -275,7 +284,7 @@ export class ExpertMap {
     const line = Math.min(size.lines - 1, Math.floor((y - layer * size.pitch) / size.high));
     const column = Math.floor((x - LABELS) / size.cell);
     const expert = line * size.columns + column;
-    const inside = x >= LABELS && column < size.columns && expert < state.experts;
+    const inside = x >= LABELS && column < size.columns && expert < state.count[layer];
     return { layer, expert: inside ? expert : null };
   }
 
@@ -298,7 +307,8 @@ export class ExpertMap {
     if (!move) return;
     event.preventDefault();
     layer = Math.min(Math.max(layer + move[0], 0), layers - 1);
-    expert = Math.min(Math.max(expert + move[1], 0), experts - 1);
+    const last = this.state.count[layer] - 1;
+    expert = last < 0 ? null : Math.min(Math.max(expert + move[1], 0), last);
     this.choose({ layer, expert });
   }
 
@@ -328,8 +338,10 @@ export class ExpertMap {
     }
     const { layer, expert } = chosen;
     const parts = [];
-    if (expert === null) {
-      parts.push(`Layer ${layer}: ${count(this.residentOf(layer))} of ${count(state.experts)} in memory`);
+    if (state.count[layer] === 0) {
+      parts.push(`Layer ${layer}: no experts, always in memory`);
+    } else if (expert === null) {
+      parts.push(`Layer ${layer}: ${count(this.residentOf(layer))} of ${count(state.count[layer])} in memory`);
     } else {
       const i = layer * state.experts + expert;
       const use = state.hot[i] === 0 ? "not used of late" : state.hot[i] < 86 ? "used at times" : state.hot[i] < 171 ? "used often" : "used very often";
@@ -366,7 +378,7 @@ export class ExpertMap {
       total: total - before.hits - before.ahead - before.misses,
     };
     const resident = state.resident.reduce((n, bit) => n + bit, 0);
-    const cells = state.layers * state.experts;
+    const cells = sum(state.count);
     setText(byId("map-rate"), total > 0 ? percent((sums.hits + sums.ahead) / total) : "–");
     setText(byId("map-recent"), lately.total > 0 ? percent(lately.found / lately.total) : "–");
     setText(byId("map-ahead"), total > 0 ? percent(sums.ahead / total) : "–");
@@ -392,7 +404,7 @@ export class ExpertMap {
     for (let layer = 0; layer < state.layers; layer += 1) {
       const total = state.hits[layer] + state.ahead[layer] + state.misses[layer];
       const texts = [
-        `${count(this.residentOf(layer))} of ${count(state.experts)}`,
+        state.count[layer] === 0 ? "no experts" : `${count(this.residentOf(layer))} of ${count(state.count[layer])}`,
         count(state.hits[layer]),
         count(state.ahead[layer]),
         count(state.misses[layer]),

@@ -1,6 +1,6 @@
 //! What a request is refused with: one type for all APIs, and the shape that each of them gives it.
 
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 
 /// Why a request is refused.
@@ -174,11 +174,14 @@ pub enum ErrorShape {
 }
 
 impl ErrorShape {
-    /// The shape of the API that a path belongs to.
-    pub fn of_path(path: &str) -> ErrorShape {
-        match path.strip_prefix("/v1/messages") {
-            Some(rest) if rest.is_empty() || rest.starts_with('/') => ErrorShape::Anthropic,
-            _ => ErrorShape::OpenAi,
+    /// The shape of the API that a path belongs to. Both have the models: clients of Anthropic send a header with it.
+    pub fn of(path: &str, headers: &HeaderMap) -> ErrorShape {
+        let below =
+            |root| path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if below("/v1/messages") || below("/v1/models") && headers.contains_key("anthropic-version") {
+            ErrorShape::Anthropic
+        } else {
+            ErrorShape::OpenAi
         }
     }
 }
@@ -198,7 +201,12 @@ mod tests {
             error.body(ErrorShape::Anthropic).to_string(),
             r#"{"type":"error","error":{"type":"invalid_request_error","message":"`top_p` is 2, expected 0 to 1"}}"#
         );
-        assert_eq!(ErrorShape::of_path("/v1/messages/count_tokens"), ErrorShape::Anthropic);
-        assert_eq!(ErrorShape::of_path("/v1/messagesx"), ErrorShape::OpenAi);
+        let mut headers = HeaderMap::new();
+        assert_eq!(ErrorShape::of("/v1/messages/count_tokens", &headers), ErrorShape::Anthropic);
+        assert_eq!(ErrorShape::of("/v1/messagesx", &headers), ErrorShape::OpenAi);
+        assert_eq!(ErrorShape::of("/v1/models/x", &headers), ErrorShape::OpenAi);
+        headers.insert("anthropic-version", axum::http::HeaderValue::from_static("2023-06-01"));
+        assert_eq!(ErrorShape::of("/v1/models/x", &headers), ErrorShape::Anthropic);
+        assert_eq!(ErrorShape::of("/v1/chat/completions", &headers), ErrorShape::OpenAi);
     }
 }

@@ -61,6 +61,7 @@ fn event(map: &ExpertMap) -> Value {
     json!({
         "n_layer": map.n_layer,
         "n_expert": map.n_expert,
+        "experts": map.experts,
         "all_resident": map.all_resident,
         "resident": STANDARD.encode(resident(map)),
         "hot": STANDARD.encode(&map.hot),
@@ -79,7 +80,6 @@ fn resident(map: &ExpertMap) -> Vec<u8> {
     for il in 0..map.n_layer {
         for byte in 0..bytes {
             let word = map.resident.get(il * words + byte / 8).copied().unwrap_or(0);
-            let word = if map.all_resident { u64::MAX } else { word };
             let bits = (word >> (byte % 8 * 8)) as u8;
             let rest = map.n_expert - byte * 8;
             out.push(if rest < 8 { bits & ((1 << rest) - 1) } else { bits });
@@ -104,7 +104,7 @@ mod tests {
             resident(&map),
             [1, 0, 0, 0, 0, 0, 0, 0, 0b10_0000, 255, 255, 255, 255, 255, 255, 255, 255, 0b11_1111]
         );
-        let all = ExpertMap { n_layer: 1, n_expert: 3, all_resident: true, ..ExpertMap::default() };
-        assert_eq!(resident(&all), [0b111]);
+        let few = ExpertMap { n_layer: 1, n_expert: 3, resident: vec![u64::MAX], ..ExpertMap::default() };
+        assert_eq!(resident(&few), [0b111]);
     }
 }

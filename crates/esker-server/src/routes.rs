@@ -93,10 +93,11 @@ async fn post_count_tokens(State(shared): App, request: Request) -> Response {
 }
 
 async fn get_model(State(shared): App, request: Request) -> Response {
-    let id = request.uri().path().strip_prefix("/v1/models/").unwrap_or_default();
+    let path = request.uri().path();
+    let id = path.strip_prefix("/v1/models/").unwrap_or_default();
     match models::one(&shared, &percent_decoded(id)) {
         Ok(model) => respond::json(&model),
-        Err(e) => error(&e, ErrorShape::OpenAi),
+        Err(e) => error(&e, ErrorShape::of(path, request.headers())),
     }
 }
 

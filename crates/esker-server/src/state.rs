@@ -44,7 +44,7 @@ pub(crate) fn props(shared: &Shared) -> Value {
             "tools": formats.and_then(|f| f.tools).map(|format| format!("{format:?}")),
             "reasoning": reasoning.map(|r| json!({"open": r.open(), "close": r.close()})),
             "reasoning_switch": formats.map(|f| f.thinking_switch),
-            "json_schema": true,
+            "json_schema": loaded.map(|l| l.prompter.has_grammar()),
             "logprobs": true,
             "prefix_reuse": true,
         },

@@ -7,7 +7,7 @@ use esker_engine::{Engine, EngineOptions};
 use esker_gguf::Gguf;
 use esker_text::Tokenizer;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The demo model.
@@ -109,7 +109,7 @@ impl Loaded {
     }
 
     /// The tokenizer, after its warnings.
-    pub fn tokenizer(&self, console: &Console) -> Result<Rc<Tokenizer>, Failure> {
+    pub fn tokenizer(&self, console: &Console) -> Result<Arc<Tokenizer>, Failure> {
         let tokenizer = self.engine.tokenizer().map_err(|e| self.failure(&e))?;
         warn_about(console, &tokenizer);
         Ok(tokenizer)

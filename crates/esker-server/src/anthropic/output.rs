@@ -1,8 +1,8 @@
 //! The answer as a whole.
 
-use crate::generation::{Answer, FinishReason, Usage, random_seed};
+use crate::generation::{Answer, Call, FinishReason, Usage, random_seed};
 use crate::openai::extension;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::hash::{DefaultHasher, Hasher};
 
 /// The message object.
@@ -15,11 +15,12 @@ pub(super) fn message(answer: &Answer, model: &str) -> Value {
     if !answer.text.is_empty() || answer.calls.is_empty() {
         content.push(json!({"type": "text", "text": answer.text, "citations": null}));
     }
-    content.extend(answer.calls.iter().map(|call| {
-        let input = serde_json::from_str(&call.arguments).unwrap_or_else(|_| json!({}));
-        json!({"type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": input})
-    }));
-    let (stop_reason, stop_sequence) = stop_reason(&answer.finish.reason);
+    content.extend(answer.calls.iter().map(call_block));
+    let uses_tools = content.iter().any(|block| block["type"] == "tool_use");
+    let (stop_reason, stop_sequence) = match stop_reason(&answer.finish.reason) {
+        ("tool_use", _) if !uses_tools => ("end_turn", None),
+        other => other,
+    };
     json!({
         "id": message_id(),
         "type": "message",
@@ -31,6 +32,20 @@ pub(super) fn message(answer: &Answer, model: &str) -> Value {
         "usage": usage(&answer.finish.usage),
         "esker": extension(&answer.finish),
     })
+}
+
+/// A call; one whose arguments are no object, because it was cut off or the model wrote something else, is shown as the
+/// text that it is: an input that the model did not give would be acted upon.
+fn call_block(call: &Call) -> Value {
+    let whole =
+        if call.complete && call.arguments.trim().is_empty() { "{}" } else { call.arguments.as_str() };
+    match serde_json::from_str::<Map<String, Value>>(whole) {
+        Ok(input) => json!({"type": "tool_use", "id": call_id(&call.id), "name": call.name, "input": input}),
+        Err(_) => {
+            let text = format!("{}({})", call.name, call.arguments);
+            json!({"type": "text", "text": text, "citations": null})
+        }
+    }
 }
 
 /// Why the model stopped, in the words of the API, and at which sequence.

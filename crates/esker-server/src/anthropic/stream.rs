@@ -104,7 +104,7 @@ impl Encode for MessageStream {
             Event::CallArguments { delta, .. } => {
                 self.delta(&json!({"type": "input_json_delta", "partial_json": delta}), out);
             }
-            Event::CallEnd => self.close(out),
+            Event::CallEnd { .. } => self.close(out),
             Event::Finished(finish) => {
                 if self.blocks == 0 {
                     self.block(Block::Text, &json!({"type": "text", "text": "", "citations": null}), out);

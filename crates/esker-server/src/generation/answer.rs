@@ -19,8 +19,9 @@ pub(crate) struct Answer {
 pub(crate) struct Call {
     pub id: String,
     pub name: String,
-    /// JSON text.
+    /// JSON text; what there is of it, if the call is not complete.
     pub arguments: String,
+    pub complete: bool,
 }
 
 #[derive(Default)]
@@ -43,14 +44,18 @@ pub(crate) async fn collect(mut running: Running) -> Result<Vec<Answer>, ApiErro
         let (choice, event) = running.next().await;
         let parts = &mut choices[choice];
         match event {
-            Event::CallEnd => {}
+            Event::CallEnd { complete } => {
+                if let Some(call) = parts.calls.last_mut() {
+                    call.complete = complete;
+                }
+            }
             Event::Reasoning(text) => parts.reasoning.push_str(&text),
             Event::Text { text, logprobs } => {
                 parts.text.push_str(&text);
                 parts.logprobs.extend(logprobs);
             }
             Event::CallStart { id, name, .. } => {
-                parts.calls.push(Call { id, name, arguments: String::new() });
+                parts.calls.push(Call { id, name, arguments: String::new(), complete: false });
             }
             Event::CallArguments { index, delta } => {
                 if let Some(call) = parts.calls.get_mut(index) {

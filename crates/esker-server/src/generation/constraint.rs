@@ -5,14 +5,14 @@ use super::request::{Format, Request, ToolChoice};
 use crate::error::{ApiError, ErrorKind};
 use esker_text::grammar::{Constraint, ConstraintOptions, GrammarError, GrammarVocabulary};
 use esker_text::tools;
+use serde_json::json;
 
 /// Makes the constraint of a request.
 ///
 /// `formats` are the model's notations, `options` says what stands around the constrained text.
 ///
 /// # Errors
-/// If the request asks for two constraints that exclude each other, for a call of a tool that it does not describe, or
-/// for a schema that cannot be enforced.
+/// If the request asks for a call of a tool that it does not describe, or for a schema that cannot be enforced.
 pub(crate) fn constraint(
     request: &Request,
     vocabulary: impl FnOnce() -> Result<GrammarVocabulary, ApiError>,
@@ -34,26 +34,38 @@ pub(crate) fn constraint(
         ToolChoice::Auto if tools.iter().any(|tool| tool.strict) => Some(tools::ToolChoice::Auto),
         ToolChoice::Auto | ToolChoice::None => None,
     };
-    match (choice, &request.format) {
-        (None, Format::Text) => Ok(None),
-        (Some(_), Format::JsonObject | Format::JsonSchema(_)) => Err(ApiError::unsupported(
-            "response_format",
-            "it cannot be combined with tools that are required or `strict`",
-        )),
-        (None, Format::JsonObject) => {
-            let made = Constraint::json_object(&vocabulary()?, options);
-            made.map(Some).map_err(|e| refusal(&e, "response_format"))
+    let any_object = json!({"type": "object"});
+    let schema = match &request.format {
+        Format::Text => None,
+        Format::JsonObject => Some(&any_object),
+        Format::JsonSchema(schema) => Some(schema),
+    };
+    let may_call = request.tool_choice == ToolChoice::Auto && !tools.is_empty();
+    let calls = || {
+        let Some(format) = formats.tools else {
+            return Err(ApiError::unsupported("tools", "the model's chat template knows no tool calls"));
+        };
+        Ok((format, tools.iter().map(super::request::Tool::spec).collect::<Vec<_>>()))
+    };
+    let parallel = !request.single_call;
+    match (choice, schema) {
+        (None, None) => Ok(None),
+        (_, Some(schema)) if may_call => {
+            let (format, specs) = calls()?;
+            let vocabulary = vocabulary()?;
+            // Tells a schema that is wrong from a tool that is.
+            Constraint::json_schema(&vocabulary, schema, options)
+                .map_err(|e| refusal(&e, "response_format"))?;
+            let made = Constraint::tool_calls_or_json(&vocabulary, format, &specs, schema, parallel, options);
+            made.map(Some).map_err(|e| refusal(&e, "tools"))
         }
-        (None, Format::JsonSchema(schema)) => {
+        (None, Some(schema)) => {
             let made = Constraint::json_schema(&vocabulary()?, schema, options);
             made.map(Some).map_err(|e| refusal(&e, "response_format"))
         }
-        (Some(choice), Format::Text) => {
-            let Some(format) = formats.tools else {
-                return Err(ApiError::unsupported("tools", "the model's chat template knows no tool calls"));
-            };
-            let specs: Vec<_> = tools.iter().map(super::request::Tool::spec).collect();
-            let parallel = !request.single_call;
+        // An answer that has to be a call has no text that the format could be for.
+        (Some(choice), _) => {
+            let (format, specs) = calls()?;
             let made = Constraint::tool_calls(&vocabulary()?, format, &specs, &choice, parallel, options);
             made.map(Some).map_err(|e| refusal(&e, "tools"))
         }

@@ -15,8 +15,8 @@ pub(crate) enum Event {
     CallStart { index: usize, id: String, name: String },
     /// More of its arguments, JSON text.
     CallArguments { index: usize, delta: String },
-    /// The last one is complete.
-    CallEnd,
+    /// The last one has ended; not `complete`: in the middle of its arguments.
+    CallEnd { complete: bool },
     /// The last event of a choice that went well.
     Finished(Box<Finish>),
     /// The last event of one that did not.

@@ -20,6 +20,8 @@ pub(crate) struct OutputSpec {
     pub starts_inside: bool,
     /// Notation of tool calls, and the tools that there are.
     pub tools: Option<(ToolFormat, Vec<ToolSpec>)>,
+    /// The prompt describes tools, but none may be called: the answer ends where a call would begin.
+    pub no_calls: bool,
     pub stop: Vec<String>,
     /// End after the first tool call.
     pub single_call: bool,
@@ -36,9 +38,10 @@ pub(crate) struct Output {
     held: String,
     parser: Option<ToolParser>,
     spec: OutputSpec,
-    /// Bytes of answer text given to the scanner, and got back.
+    /// Bytes of answer text given to the scanner.
     answered: usize,
-    shown: usize,
+    /// Bytes of answer text before which everything has been given out, or was a call.
+    given: usize,
     /// Tokens whose text has not come out yet, with where it begins in the answer.
     pending: Vec<(usize, TokenLogprob)>,
     calls: usize,
@@ -54,6 +57,8 @@ pub(crate) enum Next {
     Stop(String),
     /// The one call that was wanted is complete.
     CallDone,
+    /// A call begins that is not allowed.
+    CallRefused,
 }
 
 impl Output {
@@ -66,7 +71,7 @@ impl Output {
             parser: spec.tools.as_ref().map(|(format, tools)| ToolParser::new(*format, tools)),
             spec,
             answered: 0,
-            shown: 0,
+            given: 0,
             pending: Vec::new(),
             calls: 0,
             in_call: false,
@@ -115,12 +120,12 @@ impl Output {
             return;
         }
         let rest = self.scanner.finish();
-        self.shown += rest.len();
         self.held.clear();
         self.answer(rest, emit);
         let events = self.parser.as_mut().map(ToolParser::finish).unwrap_or_default();
         self.tool_events(events, emit);
-        if !self.pending.is_empty() {
+        // What is left after a call is its notation.
+        if !self.pending.is_empty() && self.calls == 0 {
             let logprobs = self.pending.drain(..).map(|(_, l)| l).collect();
             emit(Event::Text { text: String::new(), logprobs });
         }
@@ -149,15 +154,14 @@ impl Output {
                     self.answered += text.len();
                     self.held.push_str(&text);
                     let (shown, met) = self.scanner.push(&text);
-                    self.shown += shown.len();
                     let rest = self.held.split_off(shown.len());
                     self.held = rest;
-                    let done = self.answer(shown, emit);
+                    let next = self.answer(shown, emit);
                     if met {
                         return Next::Stop(self.met());
                     }
-                    if done {
-                        return Next::CallDone;
+                    if next != Next::More {
+                        return next;
                     }
                 }
             }
@@ -171,8 +175,8 @@ impl Output {
         self.spec.stop.iter().find(begins).cloned().unwrap_or_default()
     }
 
-    /// Gives answer text out. True if the only call that is wanted is complete.
-    fn answer(&mut self, text: String, emit: &mut dyn FnMut(Event)) -> bool {
+    /// Gives answer text out.
+    fn answer(&mut self, text: String, emit: &mut dyn FnMut(Event)) -> Next {
         match &mut self.parser {
             Some(parser) => {
                 let events = parser.push(&text);
@@ -180,7 +184,7 @@ impl Output {
             }
             None => {
                 self.text(text, emit);
-                false
+                Next::More
             }
         }
     }
@@ -189,16 +193,22 @@ impl Output {
         if text.is_empty() {
             return;
         }
-        let n = self.pending.iter().take_while(|(start, _)| *start < self.shown).count();
+        self.given += text.len();
+        let n = self.pending.iter().take_while(|(start, _)| *start < self.given).count();
         let logprobs = self.pending.drain(..n).map(|(_, l)| l).collect();
         emit(Event::Text { text, logprobs });
     }
 
-    fn tool_events(&mut self, events: Vec<ToolEvent>, emit: &mut dyn FnMut(Event)) -> bool {
+    fn tool_events(&mut self, events: Vec<ToolEvent>, emit: &mut dyn FnMut(Event)) -> Next {
         for event in events {
             match event {
                 ToolEvent::Text(text) if self.calls > 0 && text.trim().is_empty() => {}
                 ToolEvent::Text(text) => self.text(text, emit),
+                ToolEvent::CallStart { .. } if self.spec.no_calls => {
+                    self.parser = None;
+                    self.pending.clear();
+                    return Next::CallRefused;
+                }
                 ToolEvent::CallStart { index, id, name } => {
                     self.calls += 1;
                     self.in_call = true;
@@ -206,12 +216,13 @@ impl Output {
                     emit(Event::CallStart { index, id: id.unwrap_or_else(call_id), name });
                 }
                 ToolEvent::Arguments { index, delta } => emit(Event::CallArguments { index, delta }),
-                ToolEvent::CallEnd { .. } => {
+                ToolEvent::CallEnd { complete, .. } => {
                     self.in_call = false;
+                    self.given = self.answered;
                     self.pending.clear();
-                    emit(Event::CallEnd);
+                    emit(Event::CallEnd { complete });
                     if self.spec.single_call {
-                        return true;
+                        return Next::CallDone;
                     }
                 }
             }
@@ -219,11 +230,123 @@ impl Output {
         if self.in_call {
             self.pending.clear();
         }
-        false
+        Next::More
     }
 }
 
 /// An id that no other call has.
 fn call_id() -> String {
     format!("call_{:08x}{:08x}{:08x}", random_seed(), random_seed(), random_seed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_text::EncodeOptions;
+    use std::sync::LazyLock;
+
+    static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/esker-moe-64m-small.gguf");
+        let gguf = esker_gguf::Gguf::open(path.as_ref()).expect("the shipped model opens");
+        esker_engine::tokenizer(&gguf).expect("it has a vocabulary")
+    });
+
+    fn spec(stop: &[&str], tools: bool, single_call: bool) -> OutputSpec {
+        let shown = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+        let tool = ToolSpec { name: "f".to_owned(), parameters: serde_json::Value::Null, strict: false };
+        OutputSpec {
+            reasoning: ReasoningFormat::new("<think>", "</think>"),
+            starts_inside: false,
+            tools: tools.then(|| (ToolFormat::HermesJson, vec![tool])),
+            no_calls: false,
+            stop: stop.iter().map(|s| s.to_string()).collect(),
+            single_call,
+            shown: Arc::new(shown.iter().filter_map(|t| TOKENIZER.special_token(t)).collect()),
+        }
+    }
+
+    /// What a text becomes: reasoning, answer, the texts of the tokens reported with it, calls, the end.
+    fn read(spec: OutputSpec, text: &str) -> (String, String, Vec<String>, Vec<(String, String)>, Next) {
+        let options = EncodeOptions { special: true, add_bos_eos: false };
+        let tokens = TOKENIZER.encode(text, options).expect("text can be encoded");
+        let mut output = Output::new(spec);
+        let (mut reasoning, mut answer, mut reported) = (String::new(), String::new(), Vec::new());
+        let mut calls: Vec<(String, String)> = Vec::new();
+        let mut take = |event| match event {
+            Event::Reasoning(text) => reasoning.push_str(&text),
+            Event::Text { text, logprobs } => {
+                answer.push_str(&text);
+                reported.extend(logprobs.into_iter().map(|l| String::from_utf8_lossy(&l.bytes).into_owned()));
+            }
+            Event::CallStart { name, .. } => calls.push((name, String::new())),
+            Event::CallArguments { index, delta } => calls[index].1.push_str(&delta),
+            _ => {}
+        };
+        let mut next = Next::More;
+        for id in tokens {
+            let bytes = TOKENIZER.token_bytes(id).unwrap_or_default().to_vec();
+            let logprob = TokenLogprob { id, bytes, logprob: -1.0, top: Vec::new() };
+            next = output.push(&TOKENIZER, id, Some(logprob), &mut take);
+            if next != Next::More {
+                break;
+            }
+        }
+        match next {
+            Next::More => output.finish(&mut take),
+            _ => output.finish_cut(&mut take),
+        }
+        (reasoning, answer, reported, calls, next)
+    }
+
+    #[test]
+    fn every_token_of_an_answer_is_reported_once() {
+        let text = "The sky is blue, mostly. 青い空 💣";
+        let (reasoning, answer, reported, calls, next) = read(spec(&[], false, false), text);
+        assert_eq!((reasoning.as_str(), answer.as_str(), calls.len(), next), ("", text, 0, Next::More));
+        let n = TOKENIZER.encode(text, EncodeOptions::default()).expect("encoded").len();
+        assert_eq!(reported.len(), n, "{reported:?}");
+    }
+
+    #[test]
+    fn tokens_behind_a_stop_string_are_not_reported() {
+        let (_, answer, reported, _, next) =
+            read(spec(&["never", "lue, mo"], false, false), "The sky is blue, mostly.");
+        assert_eq!((answer.as_str(), next), ("The sky is b", Next::Stop("lue, mo".to_owned())));
+        let joined = reported.concat();
+        // The last one may reach into the stop string, and none begins in it.
+        assert!(
+            joined.starts_with("The sky is b") && joined.len() < "The sky is blue, mo".len(),
+            "{reported:?}"
+        );
+    }
+
+    #[test]
+    fn reasoning_is_not_reported_and_not_searched_for_stops() {
+        let text = "<think>\nIs it blue?\n</think>\n\nIt is blue.";
+        let (reasoning, answer, reported, _, next) = read(spec(&["Is it"], false, false), text);
+        assert_eq!((reasoning.as_str(), answer.as_str(), next), ("Is it blue?", "It is blue.", Next::More));
+        assert!(!reported.concat().contains("think"), "{reported:?}");
+        assert!(reported.concat().ends_with("It is blue."), "{reported:?}");
+    }
+
+    #[test]
+    fn calls_are_told_from_text() {
+        let text = "I look.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n\
+                    <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}\n</tool_call>";
+        let (_, answer, reported, calls, next) = read(spec(&[], true, false), text);
+        assert_eq!((answer.trim(), next), ("I look.", Next::More));
+        let arguments: Vec<&str> = calls.iter().map(|(_, arguments)| arguments.as_str()).collect();
+        assert_eq!(arguments, ["{\"a\": 1}", "{\"a\": 2}"]);
+        assert!(!reported.concat().contains("tool_call"), "{reported:?}");
+        let (_, _, _, calls, next) = read(spec(&[], true, true), text);
+        assert_eq!((calls.len(), next), (1, Next::CallDone));
+        // Where none is allowed the answer ends before it.
+        let refusing = OutputSpec { no_calls: true, ..spec(&[], true, false) };
+        let (_, answer, reported, calls, next) = read(refusing, text);
+        assert_eq!((answer.trim(), calls.len(), next), ("I look.", 0, Next::CallRefused));
+        assert!(!reported.concat().contains("tool_call"), "{reported:?}");
+        // Without tools it is text.
+        let (_, answer, _, calls, _) = read(spec(&[], false, false), text);
+        assert!(answer.contains("\"arguments\"") && calls.is_empty());
+    }
 }

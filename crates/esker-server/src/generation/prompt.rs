@@ -3,7 +3,7 @@
 use super::constraint::constraint;
 use super::message::{Message, Role};
 use super::output::OutputSpec;
-use super::request::{Input, Request, Thinking, Tool, ToolChoice};
+use super::request::{Format, Input, Request, Thinking, Tool, ToolChoice};
 use crate::config::{ServerConfig, ThinkingConfig};
 use crate::error::{ApiError, ErrorKind};
 use crate::owner::LoadError;
@@ -14,6 +14,7 @@ use esker_text::reasoning::ReasoningFormat;
 use esker_text::tools::ToolFormat;
 use esker_text::{ChatInput, ChatTemplate, EncodeOptions, TemplateError, TemplateTraits, Tokenizer};
 use serde_json::Value;
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -56,7 +57,7 @@ pub(crate) struct Prompter {
     shown: [Arc<HashSet<u32>>; 2],
     encoders: Mutex<Vec<Remembered>>,
     encoders_max: usize,
-    grammar: Mutex<Option<GrammarVocabulary>>,
+    grammar: Result<GrammarVocabulary, String>,
 }
 
 /// A conversation whose tokens are known.
@@ -87,10 +88,13 @@ pub(crate) struct Prepared {
 }
 
 impl Prompter {
+    /// `grammar`: the vocabulary in the form that grammars need, or why there is none.
+    ///
     /// # Errors
     /// If the template, the file's or the configured one, does not compile, or the vocabulary is beyond its limits.
     pub fn new(
         tokenizer: Arc<Tokenizer>,
+        grammar: Result<GrammarVocabulary, String>,
         config: &ServerConfig,
         context: usize,
     ) -> Result<Prompter, LoadError> {
@@ -131,7 +135,7 @@ impl Prompter {
             context,
             encoders: Mutex::new(Vec::new()),
             encoders_max: ENCODERS_PER_SLOT * config.slots,
-            grammar: Mutex::new(None),
+            grammar,
         })
     }
 
@@ -179,18 +183,24 @@ impl Prompter {
         let max_tokens = request.max_tokens.unwrap_or(usize::MAX).min(limit).min(room);
 
         let reasoning = self.formats.reasoning.clone().filter(|_| chat);
+        if chat && reasoning.is_none() && request.thinking.enabled == Some(true) {
+            return Err(ApiError::unsupported("thinking", "the model's chat template knows no reasoning"));
+        }
         let starts_inside = reasoning.as_ref().is_some_and(|format| format.starts_inside(&text));
-        let offers_tools = chat && !request.tools().is_empty() && request.tool_choice != ToolChoice::None;
-        if offers_tools && self.formats.tools.is_none() {
+        let has_tools = chat && !request.tools().is_empty();
+        let no_calls = request.tool_choice == ToolChoice::None;
+        if has_tools && !no_calls && self.formats.tools.is_none() {
             return Err(ApiError::unsupported("tools", "the model's chat template knows no tool calls"));
         }
+        // An answer that is JSON and nothing else is not searched for calls.
+        let reads_calls = has_tools && !(no_calls && request.format != Format::Text);
         let specs = request.tools().iter().map(Tool::spec).collect();
         let mut stop = request.stop.clone();
         if chat {
             stop.extend(self.stops.iter().cloned());
         }
         // A model whose reasoning is turned off must not be offered it by the grammar.
-        let thinks = request.thinking.enabled != Some(false) && request.thinking.budget != Some(0);
+        let thinks = !request.thinking.is_off();
         let options = ConstraintOptions {
             reasoning: reasoning.clone().filter(|_| thinks || starts_inside),
             starts_inside,
@@ -202,6 +212,10 @@ impl Prompter {
             Some(format) => self.thinking_limit(&request.thinking, format, max_tokens, room)?,
             None => (None, Closing::default()),
         };
+        if starts_inside && thinking_limit == Some(0) && closing.tokens.len() >= room {
+            // What closes the reasoning that the template opened is part of the prompt.
+            return Err(ApiError::context(param, tokens.len() + closing.tokens.len(), self.context));
+        }
         let ends = tokens.iter().enumerate().filter(|(_, id)| self.tokenizer.is_end_of_generation(**id));
         let message_ends = if chat { ends.map(|(i, _)| i + 1).collect() } else { Vec::new() };
         Ok(Prepared {
@@ -209,10 +223,11 @@ impl Prompter {
             output: OutputSpec {
                 reasoning,
                 starts_inside,
-                tools: self.formats.tools.filter(|_| offers_tools).map(|format| (format, specs)),
+                tools: self.formats.tools.filter(|_| reads_calls).map(|format| (format, specs)),
+                no_calls,
                 stop,
                 single_call: request.single_call,
-                shown: match (chat, offers_tools) {
+                shown: match (chat, reads_calls) {
                     (false, _) => Arc::default(),
                     (true, tools) => self.shown[usize::from(tools)].clone(),
                 },
@@ -240,14 +255,15 @@ impl Prompter {
         let mut extra = self.variables.clone();
         extra.extend(variables.clone());
         let thinking = &request.thinking;
-        let off = thinking.enabled == Some(false) || thinking.budget == Some(0);
+        let off = thinking.is_off();
         if off || thinking.enabled == Some(true) {
             extra.insert("enable_thinking".to_owned(), (!off).into());
         }
         if let Some(effort) = &thinking.effort {
             extra.insert("reasoning_effort".to_owned(), effort.as_str().into());
         }
-        let shown = request.tool_choice != ToolChoice::None && !tools.is_empty();
+        // Tools that may not be called stay in the prompt: without them it would begin differently.
+        let shown = !tools.is_empty() && (self.traits.tools || request.tool_choice != ToolChoice::None);
         if shown && !self.traits.tools {
             return Err(ApiError::unsupported("tools", "the model's chat template knows no tools"));
         }
@@ -262,6 +278,7 @@ impl Prompter {
                 "the model's chat template knows no system messages",
             ));
         }
+        let messages = merged_system(messages);
         let mut messages: Value = messages.iter().map(Message::for_template).collect();
         self.traits.adapt(&mut messages);
         let input = ChatInput {
@@ -316,14 +333,13 @@ impl Prompter {
         }
     }
 
-    /// The vocabulary in the form that grammars need; made when it is first asked for.
+    /// Whether answers can be made to follow a grammar.
+    pub fn has_grammar(&self) -> bool {
+        self.grammar.is_ok()
+    }
+
     fn grammar(&self) -> Result<GrammarVocabulary, ApiError> {
-        let mut grammar = self.grammar.lock().unwrap_or_else(PoisonError::into_inner);
-        if grammar.is_none() {
-            let made = GrammarVocabulary::new(&self.tokenizer);
-            *grammar = Some(made.map_err(|e| ApiError::unsupported("response_format", e))?);
-        }
-        Ok(grammar.clone().expect("made above"))
+        self.grammar.clone().map_err(|why| ApiError::unsupported("response_format", why))
     }
 
     /// How many tokens reasoning may take so that an answer has room, and what ends it.
@@ -337,16 +353,31 @@ impl Prompter {
         if !asked.close.unwrap_or(self.thinking.close) {
             return Ok((None, Closing::default()));
         }
-        let sentence = asked.closing_sentence.as_deref().unwrap_or(&self.thinking.closing_sentence);
+        let budget = if asked.is_off() { Some(0) } else { asked.budget.or(self.thinking.budget) };
+        let sentence = match budget {
+            // What was not begun needs no words to end it.
+            Some(0) => "\n",
+            _ => asked.closing_sentence.as_deref().unwrap_or(&self.thinking.closing_sentence),
+        };
         let text = format!("{sentence}{}\n\n", format.close());
         let special = EncodeOptions { special: true, add_bos_eos: false };
         let tokens = self.tokenizer.encode(&text, special).map_err(ApiError::internal)?;
         // The closing tokens are not drawn, so they do not count as new tokens, but they take room in the context.
         let drawn = max_tokens.min(room.saturating_sub(tokens.len()));
         let reserve = self.thinking.answer_reserve.min(drawn.div_ceil(2));
-        let budget = asked.budget.or(self.thinking.budget).unwrap_or(usize::MAX);
-        Ok((Some(budget.min(drawn - reserve)), Closing { tokens, text }))
+        Ok((Some(budget.unwrap_or(usize::MAX).min(drawn - reserve)), Closing { tokens, text }))
     }
+}
+
+/// The messages; several system messages at the beginning become one, since most templates take no more.
+fn merged_system(messages: &[Message]) -> Cow<'_, [Message]> {
+    let n = messages.iter().take_while(|m| m.role == Role::System).count();
+    if n < 2 {
+        return Cow::Borrowed(messages);
+    }
+    let texts: Vec<&str> = messages[..n].iter().map(|m| m.content.as_str()).collect();
+    let first = Message { content: texts.join("\n\n"), ..messages[0].clone() };
+    Cow::Owned(std::iter::once(first).chain(messages[n..].iter().cloned()).collect())
 }
 
 /// Control tokens that count as text: those of reasoning; with those of tool calls.

@@ -109,6 +109,13 @@ pub(crate) struct Thinking {
     pub closing_sentence: Option<String>,
 }
 
+impl Thinking {
+    /// No reasoning is wanted.
+    pub fn is_off(&self) -> bool {
+        self.enabled == Some(false) || self.budget == Some(0)
+    }
+}
+
 /// What requests get that they do not ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerDefaults {

@@ -7,8 +7,8 @@ use crate::owner::Shared;
 use crate::page;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN, HOST, ORIGIN,
-    VARY,
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_REQUEST_HEADERS, HOST, ORIGIN, VARY,
 };
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
@@ -29,12 +29,13 @@ pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Reque
     let id = request_id(request.headers());
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
-    let shape = ErrorShape::of_path(&path);
+    let shape = ErrorShape::of(&path, request.headers());
+    let asked_headers = request.headers().get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
     let origin = permitted_origin(&shared, request.headers());
     request.extensions_mut().insert(RequestId(id.clone()));
     let mut response = match guard::check(&shared.config, &method, &path, request.headers()) {
         Err(error) => respond::error(&error, shape),
-        Ok(()) if method == Method::OPTIONS && origin.is_some() => preflight(),
+        Ok(()) if method == Method::OPTIONS && origin.is_some() => preflight(asked_headers),
         Ok(()) => next.run(request).await,
     };
     let headers = response.headers_mut();
@@ -47,6 +48,9 @@ pub(crate) async fn around(State(shared): State<Arc<Shared>>, mut request: Reque
     if let Some(origin) = origin {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(VARY, HeaderValue::from_static("origin"));
+        // Clients wait as long as they are told, and name the request in their errors.
+        let seen = HeaderValue::from_static("retry-after, x-request-id, request-id");
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, seen);
     }
     let status = response.status().as_u16();
     let route = route(&path);
@@ -67,7 +71,7 @@ pub(crate) async fn not_found(request: Request) -> Response {
     let shown: String = path.chars().take(100).collect();
     let error =
         ApiError::new(ErrorKind::NotFound, format!("there is no route `{} {shown}`", request.method()));
-    respond::error(&error.code("unknown_url"), ErrorShape::of_path(path))
+    respond::error(&error.code("unknown_url"), ErrorShape::of(path, request.headers()))
 }
 
 /// The route has other methods.
@@ -75,17 +79,18 @@ pub(crate) async fn wrong_method(request: Request) -> Response {
     let path = request.uri().path();
     let shown: String = path.chars().take(100).collect();
     let message = format!("`{shown}` does not have the method {}", request.method());
-    respond::error(&ApiError::new(ErrorKind::Method, message), ErrorShape::of_path(path))
+    respond::error(&ApiError::new(ErrorKind::Method, message), ErrorShape::of(path, request.headers()))
 }
 
-fn preflight() -> Response {
+/// Allows what the page asks to send: official clients send a dozen headers of their own, and which origins may call was
+/// decided before.
+fn preflight(asked_headers: Option<HeaderValue>) -> Response {
     let mut response = respond::bytes_of(StatusCode::NO_CONTENT, "text/plain", "");
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-    headers.insert(
-        ACCESS_CONTROL_ALLOW_HEADERS,
-        HeaderValue::from_static("authorization, content-type, x-api-key, anthropic-version, x-request-id"),
-    );
+    if let Some(asked) = asked_headers {
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, asked);
+    }
     headers.insert("access-control-max-age", HeaderValue::from_static("600"));
     response
 }

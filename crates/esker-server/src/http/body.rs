@@ -11,6 +11,9 @@ use serde_json::Value;
 /// Bodies above this size are parsed a few at a time, since parsed JSON takes many times its length.
 const LARGE_BYTES: usize = 256 << 10;
 
+/// JSON values in a body. Parsed, a value of two bytes takes fifty times as much memory.
+const VALUES_MAX: usize = 1 << 18;
+
 /// Reads the body of `request`.
 ///
 /// # Errors
@@ -36,6 +39,10 @@ pub(crate) async fn json(shared: &Shared, request: Request) -> Result<Value, Api
         return Err(ApiError::new(ErrorKind::Timeout, message));
     };
     let bytes = read?;
+    if values(&bytes) > VALUES_MAX {
+        let message = format!("the body has more than the limit of {VALUES_MAX} JSON values");
+        return Err(ApiError::new(ErrorKind::TooLarge, message));
+    }
     let _permit = match bytes.len() {
         ..=LARGE_BYTES => None,
         _ => Some(shared.large_bodies.acquire().await.map_err(ApiError::internal)?),
@@ -56,4 +63,33 @@ async fn read(body: Body, limit: usize) -> Result<bytes::Bytes, ApiError> {
 
 fn too_large(limit: usize) -> ApiError {
     ApiError::new(ErrorKind::TooLarge, format!("the body is larger than the limit of {limit} bytes"))
+}
+
+/// How many values a JSON text has, counted by what separates them outside of strings.
+fn values(bytes: &[u8]) -> usize {
+    let mut n = 1;
+    let (mut in_string, mut escaped) = (false, false);
+    for &byte in bytes {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (_, b'"') => in_string = !in_string,
+            (false, b',' | b'[' | b'{') => n += 1,
+            _ => {}
+        }
+    }
+    n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        assert_eq!(values(b"1"), 1);
+        assert_eq!(values(b"[1, 2, 3]"), 4);
+        assert_eq!(values(br#"{"a": "x, y, [z]", "b\", [": "\\"}"#), 3);
+        assert_eq!(values(br#"["a\\", 1]"#), 3);
+    }
 }

@@ -86,7 +86,7 @@ pub(crate) fn parse(
     };
     let variables = match o.take("chat_template_kwargs") {
         None => Map::new(),
-        Some(Value::Object(map)) => map,
+        Some(Value::Object(map)) => template_variables(map)?,
         Some(other) => return Err(ApiError::value("chat_template_kwargs", shown(&other), "an object")),
     };
     let enabled = variables.get("enable_thinking").and_then(Value::as_bool);
@@ -138,6 +138,18 @@ pub(crate) fn parse(
     o.finish()?;
     options::check_tools(request.tools())?;
     Ok(Chat { request, model, stream, include_usage })
+}
+
+/// Variables of a request for the template: all but those that the request has other fields for.
+fn template_variables(map: Map<String, Value>) -> Result<Map<String, Value>, ApiError> {
+    let own = ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token"];
+    match own.into_iter().find(|name| map.contains_key(*name)) {
+        Some(name) => {
+            let why = "the service sets this variable itself";
+            Err(ApiError::unsupported(format!("chat_template_kwargs.{name}"), why))
+        }
+        None => Ok(map),
+    }
 }
 
 /// `stream_options`: true if the usage is wanted.

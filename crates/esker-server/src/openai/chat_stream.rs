@@ -70,7 +70,7 @@ impl Encode for ChatStream {
 
     fn event(&mut self, choice: usize, event: Event, out: &mut SseBuffer) {
         match event {
-            Event::CallEnd | Event::Failed(_) => {}
+            Event::CallEnd { .. } | Event::Failed(_) => {}
             Event::Reasoning(text) => self.delta(choice, json!({"reasoning_content": text}), &[], out),
             Event::Text { text, logprobs } => self.delta(choice, json!({"content": text}), &logprobs, out),
             Event::CallStart { index, id, name } => {

@@ -41,7 +41,7 @@ pub(super) fn response(answer: &Answer, echo: &Echo) -> Value {
     if !answer.text.is_empty() || answer.calls.is_empty() {
         output.push(message_item(&id("msg"), status, &answer.text, &answer.logprobs, echo));
     }
-    output.extend(answer.calls.iter().map(|call| call_item(&id("fc"), "completed", call)));
+    output.extend(answer.calls.iter().map(|call| call_item(&id("fc"), call_status(call.complete), call)));
     finished(skeleton(&id("resp"), unix_s(), echo), output, &answer.finish)
 }
 
@@ -131,6 +131,11 @@ pub(super) fn message_item(
 pub(super) fn text_part(text: &str, logprobs: &[TokenLogprob], echo: &Echo) -> Value {
     let logprobs = if echo.logprobs { logprobs::content(logprobs) } else { json!([]) };
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
+}
+
+/// Status of a call that has ended.
+pub(super) fn call_status(complete: bool) -> &'static str {
+    if complete { "completed" } else { "incomplete" }
 }
 
 /// An item of a call.

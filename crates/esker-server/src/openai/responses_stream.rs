@@ -2,7 +2,7 @@
 
 use super::logprobs;
 use super::responses_output::{
-    Echo, call_item, finished, id, message_item, reasoning_item, skeleton, status, text_part,
+    Echo, call_item, call_status, finished, id, message_item, reasoning_item, skeleton, status, text_part,
 };
 use crate::error::ApiError;
 use crate::generation::{Call, Event, Finish, TokenLogprob};
@@ -84,7 +84,8 @@ impl ResponseStream {
                 json!({"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []})
             }
             Kind::Call { id, name } => {
-                let call = Call { id: id.clone(), name: name.clone(), arguments: String::new() };
+                let call =
+                    Call { id: id.clone(), name: name.clone(), arguments: String::new(), complete: false };
                 call_item(&item_id, "in_progress", &call)
             }
         };
@@ -124,7 +125,8 @@ impl ResponseStream {
             Kind::Call { id: call_id, name } => {
                 let fields = json!({"item_id": id, "output_index": index, "name": name, "arguments": text});
                 self.send("response.function_call_arguments.done", fields, out);
-                call_item(&id, "completed", &Call { id: call_id, name, arguments: text })
+                let call = Call { id: call_id, name, arguments: text, complete: status == "completed" };
+                call_item(&id, status, &call)
             }
         };
         self.send("response.output_item.done", json!({"output_index": index, "item": item}), out);
@@ -176,7 +178,7 @@ impl Encode for ResponseStream {
             }
             Event::CallStart { id, name, .. } => self.item(Kind::Call { id, name }, out),
             Event::CallArguments { delta, .. } => self.delta(&delta, Vec::new(), out),
-            Event::CallEnd => self.close("completed", out),
+            Event::CallEnd { complete } => self.close(call_status(complete), out),
             Event::Finished(finish) => {
                 if self.output.is_empty() && self.open.is_none() {
                     self.item(Kind::Message, out);

@@ -40,6 +40,8 @@ pub(super) struct Sequence {
     /// The text was ended in its middle, by a stop string or after the only call that was wanted.
     cut: bool,
     allowed: Vec<u32>,
+    /// What the grammar allows next is in `allowed` already.
+    mask_is_known: bool,
     admitted: Instant,
     first_token: Option<Instant>,
     last_token: Instant,
@@ -78,6 +80,7 @@ impl Sequence {
             thinking: ThinkingReport { limit: job.thinking_limit, ..ThinkingReport::default() },
             cut: false,
             allowed: Vec::new(),
+            mask_is_known: false,
             admitted: now,
             first_token: None,
             last_token: now,
@@ -99,6 +102,7 @@ impl Sequence {
     /// Feeds the model what ends its reasoning; tells whoever listens, and reports it.
     fn close_reasoning(&mut self) -> Result<(), ApiError> {
         let closing = self.job.closing.clone();
+        self.mask_is_known = false;
         if let Some(constraint) = &mut self.job.constraint {
             for &token in &closing.tokens {
                 constraint.accept(token).map_err(ApiError::internal)?;
@@ -192,6 +196,16 @@ impl Sequence {
                 self.cut = true;
                 return Step::Done(FinishReason::ToolCalls);
             }
+            Next::CallRefused => {
+                self.cut = true;
+                return Step::Done(FinishReason::EndOfText);
+            }
+        }
+        match self.next_mask() {
+            Ok(true) => {}
+            // Nothing can follow: the model need not be asked for the token that ends the text.
+            Ok(false) => return Step::Done(self.ended()),
+            Err(error) => return Step::Failed(error),
         }
         if self.drawn >= self.job.max_tokens {
             return Step::Done(FinishReason::MaxTokens);
@@ -211,21 +225,46 @@ impl Sequence {
         Step::More
     }
 
-    fn draw(&mut self, logits: &[f32], session: &Session, tokenizer: &Tokenizer) -> Result<u32, ApiError> {
-        let mut allowed = None;
-        if let Some(constraint) = &mut self.job.constraint {
-            constraint.mask(&mut self.allowed).map_err(ApiError::internal)?;
-            allowed = Some(&*self.allowed);
-        } else if self.thinking.injected.is_some()
-            && let Some(open) =
-                self.job.output.reasoning.as_ref().and_then(|f| tokenizer.special_token(f.open()))
-        {
-            // Reasoning that was ended does not begin again.
-            self.allowed.clear();
-            self.allowed.resize(logits.len().div_ceil(32), u32::MAX);
-            self.allowed[open as usize / 32] &= !(1 << (open % 32));
-            allowed = Some(&*self.allowed);
+    /// Finds out what the grammar allows next; false if that is nothing but the end.
+    fn next_mask(&mut self) -> Result<bool, ApiError> {
+        let Some(constraint) = &mut self.job.constraint else { return Ok(true) };
+        constraint.mask(&mut self.allowed).map_err(ApiError::internal)?;
+        self.mask_is_known = true;
+        Ok(!constraint.is_over())
+    }
+
+    /// Sets `allowed` to what may come next; false if that is anything.
+    fn restrict(&mut self, n_vocab: usize, tokenizer: &Tokenizer) -> Result<bool, ApiError> {
+        if self.job.constraint.is_some() {
+            if !std::mem::take(&mut self.mask_is_known) {
+                self.next_mask()?;
+                self.mask_is_known = false;
+            }
+            return Ok(true);
         }
+        // Reasoning that was ended does not begin again, and calls that are not wanted do not begin.
+        let spec = &self.job.output;
+        let reasoning = spec.reasoning.as_ref().filter(|_| self.thinking.injected.is_some());
+        let calls = spec.tools.as_ref().filter(|_| spec.no_calls);
+        let open = reasoning.and_then(|format| tokenizer.special_token(format.open()));
+        let calls = calls.into_iter().flat_map(|(format, _)| format.openers());
+        let calls = calls.filter_map(|tag| tokenizer.special_token(tag));
+        let mut restricted = false;
+        for token in open.into_iter().chain(calls) {
+            if !std::mem::replace(&mut restricted, true) {
+                self.allowed.clear();
+                self.allowed.resize(n_vocab.div_ceil(32), u32::MAX);
+            }
+            if let Some(word) = self.allowed.get_mut(token as usize / 32) {
+                *word &= !(1 << (token % 32));
+            }
+        }
+        Ok(restricted)
+    }
+
+    fn draw(&mut self, logits: &[f32], session: &Session, tokenizer: &Tokenizer) -> Result<u32, ApiError> {
+        let restricted = self.restrict(logits.len(), tokenizer)?;
+        let allowed = restricted.then_some(&*self.allowed);
         let drawn = self.draw.draw(logits, session.tokens(), allowed);
         drawn.ok_or_else(|| {
             ApiError::internal("no token is possible: the bias forbids all that the grammar allows")

@@ -10,7 +10,8 @@ use crate::generation::{Event, Prompter};
 use crate::metrics::Metrics;
 use esker_engine::{Engine, EngineError, EngineOptions, Output, VocabularyError};
 use esker_gguf::{Gguf, OpenError};
-use esker_text::{TemplateError, Tokenizer};
+use esker_text::TemplateError;
+use esker_text::grammar::GrammarVocabulary;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::JoinHandle;
@@ -18,7 +19,7 @@ use std::time::Instant;
 use tokio::sync::Semaphore;
 
 /// Large bodies that are parsed at a time.
-const LARGE_BODIES: usize = 4;
+const LARGE_BODIES: usize = 2;
 
 /// What requests and the owner of the engine share.
 pub(crate) struct Shared {
@@ -180,19 +181,22 @@ impl Owner {
 fn own(shared: &Shared, draw: &DrawFactory) -> Result<(), LoadError> {
     let started = Instant::now();
     let config = &shared.config;
-    let tokenizer: Arc<Tokenizer> = {
+    // Before the engine is loaded, which counts what the process takes until then as part of its plan. The vocabulary
+    // itself is the engine's.
+    let grammar = {
         let gguf = Gguf::open(&config.model)?;
-        Arc::new(esker_engine::tokenizer(&gguf)?)
+        GrammarVocabulary::new(&esker_engine::tokenizer(&gguf)?).map_err(|e| e.to_string())
     };
-    for warning in tokenizer.warnings() {
-        tracing::warn!("{warning}");
-    }
     let options = EngineOptions { sessions: config.slots, ..config.engine.clone() };
     let mut engine = Engine::load(&config.model, options)?;
     for note in engine.notes() {
         tracing::info!("{note}");
     }
-    let prompter = Prompter::new(tokenizer, config, engine.context())?;
+    let tokenizer = engine.tokenizer()?;
+    for warning in tokenizer.warnings() {
+        tracing::warn!("{warning}");
+    }
+    let prompter = Prompter::new(tokenizer, grammar, config, engine.context())?;
 
     // Not ready before a token can be made.
     let mut session = engine.new_session();

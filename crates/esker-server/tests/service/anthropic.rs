@@ -1,5 +1,6 @@
 //! Messages of the Anthropic API.
 
+use crate::client;
 use crate::support::{MODEL, all, merged, shared};
 use serde_json::{Value, json};
 
@@ -124,4 +125,38 @@ fn stop_sequences_are_named() {
     );
     assert_eq!((&cut["stop_reason"], &cut["stop_sequence"]), (&json!("stop_sequence"), &json!(stop)));
     assert_eq!(cut["content"][0]["text"].as_str(), text.split(&stop).next());
+}
+
+#[test]
+fn a_call_that_is_cut_off_is_no_call() {
+    let tools = json!([{"name": "get_weather", "input_schema": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "minLength": 200}},
+        "required": ["city"],
+        "additionalProperties": false,
+    }}]);
+    let more = json!({"tools": tools, "tool_choice": {"type": "any"}, "max_tokens": 24});
+    let message = shared().ask("/v1/messages", &body("The weather?", more));
+    assert_eq!(message["stop_reason"], "max_tokens", "{message}");
+    let blocks = message["content"].as_array().expect("blocks");
+    assert!(blocks.iter().all(|block| block["type"] != "tool_use"), "{message}");
+    assert!(
+        blocks.iter().any(|b| b["text"].as_str().is_some_and(|t| t.starts_with("get_weather("))),
+        "{message}"
+    );
+}
+
+#[test]
+fn models_that_do_not_exist_are_refused_in_the_shape_of_the_api() {
+    let headers = [("anthropic-version", "2023-06-01")];
+    let ask = client::request("GET", "/v1/models/none", &headers, b"");
+    let mut response = client::send(shared().address, &ask).expect("a response");
+    assert_eq!(response.status, 404);
+    let error = response.json();
+    assert_eq!(
+        (&error["type"], &error["error"]["type"]),
+        (&json!("error"), &json!("not_found_error")),
+        "{error}"
+    );
+    assert_eq!(shared().get("/v1/models/none").json()["error"]["code"], "model_not_found");
 }

@@ -1,6 +1,6 @@
 //! Chat completions.
 
-use crate::support::{MODEL, all, chat, shared};
+use crate::support::{MODEL, TestServer, all, chat, config, merged, scripted, shared, tokens};
 use serde_json::{Value, json};
 
 #[test]
@@ -170,6 +170,94 @@ fn a_required_call_is_made_and_its_arguments_are_streamed() {
 }
 
 #[test]
+fn tools_that_may_not_be_called_stay_in_the_prompt() {
+    let ask = |more: Value| shared().chat("What is the weather in Bergen?", more);
+    let auto = ask(json!({"tools": weather(), "max_tokens": 4}));
+    let none = ask(json!({"tools": weather(), "tool_choice": "none", "max_tokens": 4}));
+    let without = ask(json!({"max_tokens": 4}));
+    let count = |answer: &Value| answer["usage"]["prompt_tokens"].as_u64().expect("a count");
+    assert_eq!(count(&auto), count(&none));
+    assert!(count(&without) < count(&none));
+    let cached = none["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count");
+    assert!(cached + 8 >= count(&none), "{cached} of {}", count(&none));
+}
+
+#[test]
+fn a_call_that_is_not_allowed_is_not_made() {
+    let call = tokens(
+        "I look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call><|im_end|>",
+    );
+    let start = tokens("<|im_start|>assistant\n");
+    // Says what is in `call`, whatever was asked.
+    let script = move |held: &[u32]| {
+        let at = held.windows(start.len()).rposition(|w| w == start).map_or(0, |at| at + start.len());
+        call[(held.len() - at).min(call.len() - 1)]
+    };
+    let server = TestServer::start_with(config(), Some(scripted(script)));
+    let ask = |more: Value| {
+        server
+            .chat("What is the weather in Oslo?", merged(json!({"max_tokens": 60, "tools": weather()}), more))
+    };
+    let auto = ask(json!({}));
+    assert_eq!(auto["choices"][0]["finish_reason"], "tool_calls", "{auto}");
+    let none = ask(json!({"tool_choice": "none"}));
+    let message = &none["choices"][0]["message"];
+    assert!(message["tool_calls"].is_null(), "{none}");
+    assert!(message["content"].as_str().is_some_and(|text| text.starts_with("I look.")), "{none}");
+}
+
+#[test]
+fn an_answer_in_a_form_may_also_be_a_call() {
+    let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}},
+        "required": ["n"], "additionalProperties": false});
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema}});
+    for seed in 0..4 {
+        let more = json!({"tools": weather(), "response_format": format, "temperature": 1, "seed": seed,
+            "max_tokens": 300, "reasoning_effort": "none"});
+        let answer = shared().chat("A number", more);
+        let choice = &answer["choices"][0];
+        match choice["finish_reason"].as_str() {
+            Some("tool_calls") => {
+                let arguments = choice["message"]["tool_calls"][0]["function"]["arguments"].as_str();
+                let parsed: Result<Value, _> = serde_json::from_str(arguments.expect("text"));
+                assert!(parsed.is_ok_and(|arguments| arguments.is_object()), "{answer}");
+            }
+            Some("stop") => {
+                let text = choice["message"]["content"].as_str().expect("text");
+                let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}: {answer}"));
+                assert!(value["n"].is_u64(), "{answer}");
+            }
+            // Arguments of tools that are not strict may be long.
+            _ => assert_eq!(choice["finish_reason"], "length", "{answer}"),
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_over_costs_no_further_token() {
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["a"]}}});
+    let more = json!({"response_format": format, "logprobs": true, "reasoning_effort": "none"});
+    let answer = shared().chat("Say a", more);
+    let choice = &answer["choices"][0];
+    assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("\"a\""), &json!("stop")));
+    let reported = choice["logprobs"]["content"].as_array().expect("tokens").len() as u64;
+    assert_eq!(answer["usage"]["completion_tokens"].as_u64(), Some(reported), "{answer}");
+}
+
+#[test]
+fn several_system_messages_are_one() {
+    let ask = |system: Value| {
+        let mut messages = system.as_array().expect("a list").clone();
+        messages.push(json!({"role": "user", "content": "Hello"}));
+        let answer = shared().chat("", json!({"messages": messages, "max_tokens": 4}));
+        answer["usage"]["prompt_tokens"].as_u64().expect("a count")
+    };
+    let system = |text: &str| json!({"role": "system", "content": text});
+    let two = ask(json!([system("Be brief."), {"role": "developer", "content": "Be kind."}]));
+    assert_eq!(two, ask(json!([system("Be brief.\n\nBe kind.")])));
+}
+
+#[test]
 fn a_second_round_has_the_result_of_the_call() {
     let call = json!({"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": "{\"city\": \"Oslo\"}"}});
     let messages = json!([
@@ -202,4 +290,32 @@ fn a_conversation_that_goes_on_reuses_its_beginning() {
     let alone = fresh.chat("", json!({"messages": messages, "max_tokens": 12}));
     assert_eq!(alone["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     assert_eq!(alone["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]);
+}
+
+#[test]
+fn a_conversation_goes_on_after_a_restart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let config = || {
+        let mut config = crate::support::config();
+        config.engine.snapshot_dir = Some(folder.path().to_owned());
+        config
+    };
+    let long = "Tell me about the lakes of the north, their fish and their islands. ".repeat(6);
+    let first = crate::support::TestServer::start(config());
+    let said = first.chat(&long, json!({"max_tokens": 12}));
+    drop(first);
+    let messages = json!([
+        {"role": "user", "content": long},
+        {"role": "assistant", "content": said["choices"][0]["message"]["content"]},
+        {"role": "user", "content": "And the rivers?"},
+    ]);
+    let ask = |server: &crate::support::TestServer| {
+        server.chat("", json!({"messages": messages, "max_tokens": 12}))
+    };
+    let second = ask(&crate::support::TestServer::start(config()));
+    let cached = second["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().expect("a count");
+    let before = said["usage"]["prompt_tokens"].as_u64().expect("a count");
+    assert!(cached + 8 >= before, "{cached} of {before}");
+    let fresh = ask(&crate::support::TestServer::start(crate::support::config()));
+    assert_eq!(fresh["choices"][0]["message"]["content"], second["choices"][0]["message"]["content"]);
 }

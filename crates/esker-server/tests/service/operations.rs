@@ -88,6 +88,7 @@ fn the_map_comes_at_once_and_changes() {
     };
     let first = map(events.next().expect("a map"));
     assert_eq!((&first["n_layer"], &first["n_expert"]), (&json!(8), &json!(64)));
+    assert_eq!(first["experts"], json!([64, 64, 64, 64, 64, 64, 64, 64]));
     // 64 experts are 8 bytes a layer, 88 characters of Base64 in all; 8 × 64 bytes are 684.
     assert_eq!(first["resident"].as_str().map(str::len), Some(88));
     assert_eq!(first["hot"].as_str().map(str::len), Some(684));
@@ -140,4 +141,50 @@ fn strange_hosts_and_origins_are_refused() {
         403
     );
     assert_eq!(send_raw("GET /health HTTP/1.1\r\nhost: 127.0.0.1:1\r\nconnection: close\r\n\r\n"), 200);
+}
+
+#[test]
+fn browsers_of_permitted_origins_may_send_what_clients_send() {
+    let mut config = config();
+    config.allowed_origins.push("https://chat.example".to_owned());
+    config.api_key = Some("secret".to_owned());
+    let server = TestServer::begin(config, None);
+    let asked = "authorization,content-type,x-stainless-lang,x-stainless-retry-count,anthropic-version,\
+                 anthropic-dangerous-direct-browser-access";
+    let ask = |method: &str, origin: &str| {
+        let headers = [
+            ("origin", origin),
+            ("access-control-request-method", "POST"),
+            ("access-control-request-headers", asked),
+        ];
+        send(server.address, &request(method, "/v1/messages", &headers, b"")).expect("a response")
+    };
+    let preflight = ask("OPTIONS", "https://chat.example");
+    assert_eq!(preflight.status, 204);
+    assert_eq!(preflight.header("access-control-allow-headers"), Some(asked));
+    assert_eq!(preflight.header("access-control-allow-origin"), Some("https://chat.example"));
+    let stranger = ask("OPTIONS", "https://evil.example");
+    assert_eq!((stranger.status, stranger.header("access-control-allow-headers")), (403, None));
+    let refused = ask("POST", "https://chat.example");
+    assert_eq!(refused.status, 401);
+    let exposed = refused.header("access-control-expose-headers").expect("a list");
+    assert!(exposed.contains("retry-after") && exposed.contains("x-request-id"), "{exposed}");
+}
+
+#[test]
+fn requests_that_never_end_are_ended() {
+    let mut config = config();
+    config.limits.header_timeout = std::time::Duration::from_millis(300);
+    config.limits.body_timeout = std::time::Duration::from_millis(300);
+    let server = TestServer::start(config);
+    // Half a head: the connection is closed, with or without a word.
+    let head = send(server.address, b"GET /health HTTP/1.1\r\nhost: local");
+    assert!(head.is_err() || head.is_ok_and(|r| r.status == 408));
+    let mut body = send(
+        server.address,
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+    )
+    .expect("a response");
+    assert_eq!(body.status, 408);
+    assert!(body.json()["error"]["message"].as_str().is_some_and(|m| m.contains("did not arrive")));
 }

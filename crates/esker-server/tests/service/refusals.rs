@@ -65,6 +65,9 @@ fn values_out_of_range_are_named() {
         json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}),
         "response_format.json_schema.schema",
     );
+    for name in ["messages", "tools", "add_generation_prompt"] {
+        chat_refused(json!({"chat_template_kwargs": {name: true}}), &format!("chat_template_kwargs.{name}"));
+    }
     chat_refused(json!({"tool_choice": "required"}), "tool_choice");
     chat_refused(json!({"tools": [{"type": "web_search"}]}), "tools[0].type");
     chat_refused(
@@ -195,6 +198,7 @@ fn routes_methods_and_bodies() {
     check("POST", "/v1/chat/completions", &[json_type], b"\xff\xfe", 400);
     check("POST", "/v1/chat/completions", &[json_type], "[".repeat(100_000).as_bytes(), 400);
     check("POST", "/v1/chat/completions", &[json_type], &vec![b' '; (4 << 20) + 1], 413);
+    check("POST", "/v1/completions", &[json_type], format!("[{}0]", "0,".repeat(1 << 18)).as_bytes(), 413);
 }
 
 #[test]

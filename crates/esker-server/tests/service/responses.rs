@@ -93,6 +93,30 @@ fn a_call_and_its_output() {
 }
 
 #[test]
+fn a_call_that_is_cut_off_is_not_complete() {
+    let tools = json!([{"type": "function", "name": "get_weather", "parameters": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "minLength": 200}},
+        "required": ["city"],
+        "additionalProperties": false,
+    }}]);
+    let more = json!({"tools": tools, "tool_choice": "required", "max_output_tokens": 24});
+    let last = |output: &Value| output.as_array().expect("items").last().expect("an item").clone();
+    let response = shared().ask("/v1/responses", &body(json!("The weather?"), more.clone()));
+    assert_eq!(response["status"], "incomplete");
+    let call = last(&response["output"]);
+    assert_eq!(
+        (&call["type"], &call["status"]),
+        (&json!("function_call"), &json!("incomplete")),
+        "{response}"
+    );
+    let events = all(shared().stream("/v1/responses", &body(json!("The weather?"), more)));
+    let end = events.last().expect("events").json();
+    assert_eq!(end["type"], "response.incomplete");
+    assert_eq!(last(&end["response"]["output"])["status"], "incomplete", "{end}");
+}
+
+#[test]
 fn text_format_is_a_schema() {
     let schema = json!({"type": "object", "properties": {"n": {"type": "integer", "maximum": 99, "minimum": 0}},
         "required": ["n"], "additionalProperties": false});

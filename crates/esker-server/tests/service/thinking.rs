@@ -215,3 +215,61 @@ fn a_schema_waits_for_the_end_of_the_reasoning() {
     assert_eq!(choice["message"]["content"], "\"It is blue.\"", "{answer}");
     assert_eq!(thoughts(&answer), 10);
 }
+
+/// A template that opens the reasoning itself and knows no switch, as some models have it.
+const ALWAYS: &str = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{%- endfor %}\
+    {{- '<|im_start|>assistant\n<think>\n' }}{# </think> #}";
+
+#[test]
+fn reasoning_that_the_prompt_opens_can_be_turned_off_and_bounded() {
+    let mut config = config();
+    config.chat_template = Some(ALWAYS.to_owned());
+    let server = TestServer::start_with(config, Some(thinker(THOUGHTS)));
+    let ask = |more: Value| server.chat("What colour is the sky?", merged(json!({"max_tokens": 400}), more));
+    check(&ask(json!({})), THOUGHTS - 1, None);
+    check(&ask(json!({"thinking_budget": 10})), 10, Some(&sentence()));
+    for off in [json!({"thinking_budget": 0}), json!({"reasoning_effort": "none"})] {
+        check(&ask(off), 0, Some("\n</think>\n\n"));
+    }
+    let format =
+        json!({"type": "json_schema", "json_schema": {"name": "x", "schema": {"enum": ["It is blue."]}}});
+    let answer = ask(json!({"response_format": format, "thinking_budget": 0}));
+    assert_eq!(answer["choices"][0]["message"]["content"], "\"It is blue.\"", "{answer}");
+}
+
+#[test]
+fn a_template_without_tools_is_given_none() {
+    let mut config = config();
+    config.chat_template =
+        Some("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}".to_owned());
+    let server = TestServer::start(config);
+    let props = server.get("/props").json();
+    assert!(props["capabilities"]["tools"].is_null());
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let mut refused = server.post("/v1/chat/completions", &chat("Hello", json!({"tools": tools})));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("tools")));
+}
+
+#[test]
+fn what_closes_reasoning_has_to_fit_as_well() {
+    let mut config = config();
+    config.chat_template = Some(ALWAYS.to_owned());
+    config.engine.context = Some(24);
+    let server = TestServer::start_with(config, Some(thinker(THOUGHTS)));
+    let sizes: Vec<u16> = (1..24)
+        .map(|n| {
+            let text = " the".repeat(n);
+            let mut response = server.post(
+                "/v1/chat/completions",
+                &chat(&text, json!({"thinking_budget": 0, "max_tokens": null})),
+            );
+            let body = response.json();
+            match response.status {
+                200 => assert!(body["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0), "{body}"),
+                _ => assert_eq!(body["error"]["code"], "context_length_exceeded", "{body}"),
+            }
+            response.status
+        })
+        .collect();
+    assert!(sizes.contains(&200) && sizes.contains(&400) && sizes.is_sorted(), "{sizes:?}");
+}

@@ -114,6 +114,11 @@ impl ToolFormat {
         }
     }
 
+    /// The tags that begin calls. Where there are none, or only some models write them, calls begin without.
+    pub fn openers(self) -> impl Iterator<Item = &'static str> {
+        self.openings().iter().map(|&(tag, _)| tag)
+    }
+
     /// The tags that begin calls, and what they open.
     pub(super) fn openings(self) -> &'static [(&'static str, Opening)] {
         use Opening::{Call, Section};

@@ -6,7 +6,7 @@ use crate::interrupt::Listener;
 use crate::model::resolve;
 use crate::output::Console;
 use crate::text_input;
-use esker_engine::{EngineOptions, Memory, Sampling};
+use esker_engine::{EngineError, EngineOptions, Memory, Sampling};
 use esker_server::{
     ConfigError, Limits, LoadError, ServeError, ServerConfig, ThinkingConfig, serve as run_service,
 };
@@ -22,8 +22,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 const IO_THREADS: usize = 2;
 /// How often Ctrl-C is looked for.
 const INTERRUPT_POLL: Duration = Duration::from_millis(50);
-/// Memory for snapshots unless it is set.
+/// Memory for snapshots unless it is set, at most.
 const SNAPSHOT_BYTES: u64 = 64 << 20;
+/// The share of a budget that snapshots take unless it is set: one of so many parts.
+const SNAPSHOT_PART: u64 = 16;
 
 pub fn serve(args: &ServeArgs, console: &Console) -> Result<(), Failure> {
     if args.print_config {
@@ -32,6 +34,8 @@ pub fn serve(args: &ServeArgs, console: &Console) -> Result<(), Failure> {
     }
     let path = resolve(console, args.model.as_deref().or(args.model_option.as_deref()))?;
     let config = config(args, &path)?;
+    // Before there are threads.
+    esker_disk::memory::share_heap();
     log(args.network.log_format, console);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(IO_THREADS)
@@ -40,7 +44,9 @@ pub fn serve(args: &ServeArgs, console: &Console) -> Result<(), Failure> {
         .build()
         .map_err(|e| Failure::new("cannot start the threads for connections").cause(&e))?;
     let interrupt = Listener::new();
-    runtime.block_on(run_service(config, told_to_end(&interrupt))).map_err(|e| failure(&path, &e))
+    let snapshots_are_set = args.requests.snapshot_memory.is_some();
+    let ended = runtime.block_on(run_service(config, told_to_end(&interrupt)));
+    ended.map_err(|e| failure(&path, &e, snapshots_are_set))
 }
 
 fn config(args: &ServeArgs, path: &Path) -> Result<ServerConfig, Failure> {
@@ -50,7 +56,7 @@ fn config(args: &ServeArgs, path: &Path) -> Result<ServerConfig, Failure> {
     let seconds = |s: u32| Duration::from_secs(s.into());
     let mut options = engine.options(EngineOptions::default());
     options.snapshot_bytes = requests.snapshot_memory.unwrap_or(match options.memory {
-        Memory::Budget(bytes) => SNAPSHOT_BYTES.min(bytes / 16),
+        Memory::Budget(bytes) => snapshot_bytes(bytes),
         Memory::Auto | Memory::Resident => SNAPSHOT_BYTES,
     });
     options.snapshot_dir = requests.snapshot_dir.clone();
@@ -98,6 +104,28 @@ fn config(args: &ServeArgs, path: &Path) -> Result<ServerConfig, Failure> {
         template_variables: answers.variables.iter().cloned().collect(),
         ..ServerConfig::new(path.to_owned(), name)
     })
+}
+
+/// Memory for snapshots in a budget, unless it is set.
+fn snapshot_bytes(budget: u64) -> u64 {
+    SNAPSHOT_BYTES.min(budget / SNAPSHOT_PART)
+}
+
+/// The refusal of a budget, where snapshots take a share of it: the smallest budget has room for its own share, which
+/// is not that of the refused one.
+fn with_snapshots_of_smallest(error: &EngineError) -> Option<EngineError> {
+    let EngineError::Budget { budget, smallest_budget, arena_min, lines } = error else { return None };
+    let planned = snapshot_bytes(*budget);
+    let others = smallest_budget.checked_sub(planned)?;
+    let snapshots = SNAPSHOT_BYTES.min(others.div_ceil(SNAPSHOT_PART - 1));
+    let (before, after) = (format!("snapshots {planned}"), format!("snapshots {snapshots}"));
+    let lines = match lines.contains(&before) {
+        true => lines.replace(&before, &after),
+        // None were planned for.
+        false => format!("{lines}, {after}"),
+    };
+    let smallest_budget = others + snapshots;
+    Some(EngineError::Budget { budget: *budget, smallest_budget, arena_min: *arena_min, lines })
 }
 
 /// The name of the file, without what says that it is one of a set.
@@ -154,7 +182,7 @@ async fn terminated() {
     std::future::pending().await
 }
 
-fn failure(path: &Path, error: &ServeError) -> Failure {
+fn failure(path: &Path, error: &ServeError, snapshots_are_set: bool) -> Failure {
     match error {
         ServeError::Config(ConfigError::KeyRequired { .. }) => Failure::usage(error).hint(
             "set `ESKER_API_KEY`, or `api-key` in a configuration file; without a key, `--host 127.0.0.1`"
@@ -164,7 +192,10 @@ fn failure(path: &Path, error: &ServeError) -> Failure {
         ServeError::Listen { .. } => Failure::of(error).hint("`--port N` takes another port".to_owned()),
         ServeError::Load(LoadError::Open(error)) => Failure::open(path, error),
         ServeError::Load(LoadError::Vocabulary(error)) => Failure::vocabulary(path, error),
-        ServeError::Load(LoadError::Engine(error)) => Failure::engine(path, error),
+        ServeError::Load(LoadError::Engine(error)) => {
+            let adjusted = if snapshots_are_set { None } else { with_snapshots_of_smallest(error) };
+            Failure::engine(path, adjusted.as_ref().unwrap_or(error))
+        }
         ServeError::Load(LoadError::Template(error)) => Failure::of(error)
             .place("file", format_args!("`{}`", path.display()))
             .hint("`--chat-template FILE` uses another template than the model's".to_owned()),
@@ -176,6 +207,27 @@ fn failure(path: &Path, error: &ServeError) -> Failure {
 mod tests {
     use super::*;
     use std::path::PathBuf;
+
+    #[test]
+    fn the_smallest_budget_has_room_for_its_snapshots() {
+        for (budget, others) in [(1 << 20, 30 << 20), (8, 12_345_679), (5 << 30, 7_777_777_777)] {
+            let planned = snapshot_bytes(budget);
+            let lines = match planned {
+                0 => "process 5".to_owned(),
+                n => format!("process 5, snapshots {n}"),
+            };
+            let error =
+                EngineError::Budget { budget, smallest_budget: others + planned, arena_min: 3, lines };
+            let Some(EngineError::Budget { smallest_budget, lines, .. }) = with_snapshots_of_smallest(&error)
+            else {
+                panic!("a refusal")
+            };
+            let snapshots = snapshot_bytes(smallest_budget);
+            assert!(others + snapshots <= smallest_budget, "{smallest_budget} is enough");
+            assert!(others + snapshot_bytes(smallest_budget - 2) > smallest_budget - 2, "and no less");
+            assert!(lines.contains(&format!("snapshots {}", smallest_budget - others)), "{lines}");
+        }
+    }
 
     #[test]
     fn names_of_models() {

@@ -107,6 +107,8 @@ fn run_in_short() {
           --json           Print one JSON object at the end, and nothing else, on standard output
           --stats          Show at the end what was counted: lookups of experts, reads, waiting, memory;
                            with `-v` by layer
+          --profile        Show at the end where the time went: every operation, waiting for reads,
+                           sampling
       -h, --help           Print help (see more with '--help')
 
     Conversation options:
@@ -142,13 +144,15 @@ fn run_in_short() {
           --show-special           Show the control tokens that the model writes
 
     Engine options:
-      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
-      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
-                            trained for if that is less; `logits`: as many as are given]
-          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
-                            128]
-          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
-                            f16, f32]
+      -t, --threads <N>      Threads that compute [default: as many as there are physical cores]
+          --cpu-mask <LIST>  Processors to run on, such as `0-3,8` [default: all that the program may
+                             use]
+      -c, --context <N>      Tokens that a sequence has room for [default: 4096, or what the model was
+                             trained for if that is less; `logits`: as many as are given]
+          --chunk <N>        Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                             128]
+          --kv-type <TYPE>   Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                             f16, f32]
 
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
@@ -163,8 +167,8 @@ fn run_in_short() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
-                               for a file]
+          --reads-max <N>      Transfers at the disk at a time, at most [default: what it is best at,
+                               measured once for a file]
 
     Global options:
       -v, --verbose       Say more on standard error
@@ -288,6 +292,13 @@ fn chat() {
       -t, --threads <N>
               Threads that compute [default: as many as there are physical cores]
 
+          --cpu-mask <LIST>
+              Processors to run on, such as `0-3,8` [default: all that the program may use]
+              
+              For machines with efficiency cores or several memory nodes: keeps the program on the fast
+              cores, or on those beside the memory. The default of `--threads` then counts these. Linux
+              only.
+
       -c, --context <N>
               Tokens that a sequence has room for [default: 4096, or what the model was trained for if
               that is less; `logits`: as many as are given]
@@ -351,7 +362,8 @@ fn chat() {
               Read by way of the page cache of the system
 
           --reads-max <N>
-              Reads in flight at most [default: what the disk is best at, measured once for a file]
+              Transfers at the disk at a time, at most [default: what it is best at, measured once for a
+              file]
 
     Global options:
       -v, --verbose
@@ -520,13 +532,15 @@ fn logits_in_short() {
       -h, --help            Print help (see more with '--help')
 
     Engine options:
-      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
-      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
-                            trained for if that is less; `logits`: as many as are given]
-          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
-                            128]
-          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
-                            f16, f32]
+      -t, --threads <N>      Threads that compute [default: as many as there are physical cores]
+          --cpu-mask <LIST>  Processors to run on, such as `0-3,8` [default: all that the program may
+                             use]
+      -c, --context <N>      Tokens that a sequence has room for [default: 4096, or what the model was
+                             trained for if that is less; `logits`: as many as are given]
+          --chunk <N>        Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                             128]
+          --kv-type <TYPE>   Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                             f16, f32]
 
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
@@ -541,8 +555,8 @@ fn logits_in_short() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
-                               for a file]
+          --reads-max <N>      Transfers at the disk at a time, at most [default: what it is best at,
+                               measured once for a file]
 
     Global options:
       -v, --verbose       Say more on standard error
@@ -594,13 +608,15 @@ fn plan() {
       -h, --help              Print help (see more with '--help')
 
     Engine options:
-      -t, --threads <N>     Threads that compute [default: as many as there are physical cores]
-      -c, --context <N>     Tokens that a sequence has room for [default: 4096, or what the model was
-                            trained for if that is less; `logits`: as many as are given]
-          --chunk <N>       Tokens of a prompt that are processed at a time [default: 512; `logits`:
-                            128]
-          --kv-type <TYPE>  Number type of the KV cache [default: f16; `logits`: f32] [possible values:
-                            f16, f32]
+      -t, --threads <N>      Threads that compute [default: as many as there are physical cores]
+          --cpu-mask <LIST>  Processors to run on, such as `0-3,8` [default: all that the program may
+                             use]
+      -c, --context <N>      Tokens that a sequence has room for [default: 4096, or what the model was
+                             trained for if that is less; `logits`: as many as are given]
+          --chunk <N>        Tokens of a prompt that are processed at a time [default: 512; `logits`:
+                             128]
+          --kv-type <TYPE>   Number type of the KV cache [default: f16; `logits`: f32] [possible values:
+                             f16, f32]
 
     Memory options:
       -m, --memory <SIZE>      Memory that the program may take in all, such as `6G`; `all`: the whole
@@ -615,8 +631,8 @@ fn plan() {
           --io <HOW>           What carries out the reads [default: auto] [possible values: auto, uring,
                                pool]
           --no-direct-io       Read by way of the page cache of the system
-          --reads-max <N>      Reads in flight at most [default: what the disk is best at, measured once
-                               for a file]
+          --reads-max <N>      Transfers at the disk at a time, at most [default: what it is best at,
+                               measured once for a file]
 
     Global options:
       -v, --verbose       Say more on standard error

@@ -56,6 +56,18 @@ impl Service {
     }
 }
 
+#[test]
+fn a_budget_that_is_said_to_be_enough_is() {
+    let refused = run(&["serve", DEMO, "--port", "0", "--context", "256", "--memory", "1M"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let (_, hint) = text.split_once("`--memory ").expect("a hint");
+    let (enough, _) = hint.split_once('`').expect("a value");
+    let mut service = serve(&["--memory", enough]);
+    service.child.kill().expect("it runs");
+    service.child.wait().expect("it ends");
+}
+
 #[cfg(unix)]
 #[test]
 fn signals_end_it_well() {
@@ -187,6 +199,7 @@ fn all_options_as_a_configuration_file() {
     min-p = 0.05
     repeat-penalty = 1
     # threads =
+    # cpu-mask =
     # context =
     # chunk =
     # kv-type =

@@ -18,7 +18,7 @@ use esker_text::Tokenizer;
 use input::{Input, Turn};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::rc::Rc;
+use std::sync::Arc;
 
 pub fn chat(args: &ChatArgs, console: &Console) -> Result<ExitCode, Failure> {
     let mut options = args.generation.options().map_err(|e| Failure::from(&e))?;
@@ -70,7 +70,7 @@ struct Chat<'a> {
     console: &'a Console,
     stdout: Stdout,
     model: Loaded,
-    tokenizer: Rc<Tokenizer>,
+    tokenizer: Arc<Tokenizer>,
     session: Session,
     conversation: Conversation,
     options: GenerateOptions,
