@@ -352,7 +352,7 @@ fn chat() {
               What carries out the reads
 
               Possible values:
-              - auto:  io_uring where the system permits it, else threads
+              - auto:  Threads: they keep the disk busy while the model computes
               - uring: io_uring, or an error
               - pool:  Threads
               
