@@ -71,7 +71,7 @@ fn broken(config: CacheConfig, fault: Fault) -> ExpertCache {
 /// Runs seeds until the simulation's own model says `what`; the cache's checks are off.
 fn is_noticed(fault: Fault, what: &str) {
     let mut others = Vec::new();
-    for seed in 0..50 {
+    for seed in 0..400 {
         let mut simulation = Simulation::with_cache(seed, |config| broken(config, fault));
         simulation.check_cache = false;
         // A corrupted cache may also stop itself by an assertion, or show first in the counts.
