@@ -4,7 +4,7 @@
 //! here: the weight's sign is moved to the activation, so a pair is at most `2 · 128 · 127`. `vpmaddwd` multiplies by
 //! the scale (or one) and adds pairs again.
 
-use super::{Simd, each_u32, each_u64, hsums_of_4};
+use super::{Simd, each_u32, each_u64, hsums_of_quarters};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
@@ -464,20 +464,8 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn hsums<const N: usize>(self, v: &[[__m256; 2]; N]) -> [f32; N] {
-        let mut out = [0.0; N];
-        let (fours, rest) = v.as_chunks::<4>();
-        let (out_fours, out_rest) = out.as_chunks_mut::<4>();
-        for (out, four) in out_fours.iter_mut().zip(fours) {
-            cpu! { _mm_storeu_ps(out.as_mut_ptr(), hsums_of_4(four.map(|v| self.quarter(v)))) }
-        }
-        for (out, &v) in out_rest.iter_mut().zip(rest) {
-            cpu! {
-                let l = self.quarter(v);
-                let l = _mm_add_ps(l, _mm_movehl_ps(l, l));
-                *out = _mm_cvtss_f32(_mm_add_ss(l, _mm_movehdup_ps(l)));
-            }
-        }
-        out
+        // The instruction set includes SSE3.
+        cpu! { hsums_of_quarters(&v.map(|v| self.quarter(v))) }
     }
 
     #[inline(always)]

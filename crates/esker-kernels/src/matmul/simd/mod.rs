@@ -55,6 +55,31 @@ unsafe fn hsums_of_4([a, b, c, d]: [std::arch::x86_64::__m128; 4]) -> std::arch:
     }
 }
 
+/// The last two steps of `hsum16` for any number of vectors, four at a time where there are as many.
+///
+/// # Safety
+/// Needs SSE3.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn hsums_of_quarters<const N: usize>(quarters: &[std::arch::x86_64::__m128; N]) -> [f32; N] {
+    use std::arch::x86_64::*;
+    let mut out = [0.0; N];
+    let (fours, rest) = quarters.as_chunks::<4>();
+    let (out_fours, out_rest) = out.as_chunks_mut::<4>();
+    for (out, &four) in out_fours.iter_mut().zip(fours) {
+        // SAFETY: the store goes to an array of four numbers; SSE is part of x86-64.
+        unsafe { _mm_storeu_ps(out.as_mut_ptr(), hsums_of_4(four)) }
+    }
+    for (out, &l) in out_rest.iter_mut().zip(rest) {
+        // SAFETY: SSE3 is there, says the caller.
+        unsafe {
+            let l = _mm_add_ps(l, _mm_movehl_ps(l, l));
+            *out = _mm_cvtss_f32(_mm_add_ss(l, _mm_movehdup_ps(l)));
+        }
+    }
+    out
+}
+
 pub(super) trait Simd: Copy {
     /// Vectors of 16 numbers that the registers hold.
     const VECTORS: usize;
