@@ -6,7 +6,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 use crate::UringDisk;
 use crate::{
-    Arena, Completion, FileId, FileIdentity, Full, OpenError, PoolDisk, Read, ReadError, ReadId,
+    Arena, Check, Completion, FileId, FileIdentity, Full, OpenError, PoolDisk, Read, ReadError, ReadId,
     RegisterError, StartError, WaitError,
 };
 
@@ -53,7 +53,19 @@ pub trait Disk: Send {
     /// # Panics
     /// If the segments are empty, misaligned, beyond the buffer or overlapping: see [`crate::Segment`].
     #[expect(clippy::result_large_err, reason = "boxing the read would allocate on the submit path")]
-    fn submit(&mut self, read: Read) -> Result<(), Full>;
+    fn submit(&mut self, read: Read) -> Result<(), Full> {
+        self.submit_checked(read, None)
+    }
+
+    /// As `submit`, and the bytes are looked at before the read completes: if the check finds them wrong, it completes with
+    /// [`ReadError::Checksum`].
+    ///
+    /// Where threads read ([`PoolDisk`]) they check as well, so whoever polls and waits is not held up. io_uring has
+    /// no thread but the caller's: there `poll` and `wait` check what they find completed.
+    /// # Errors
+    /// As `submit`.
+    #[expect(clippy::result_large_err, reason = "boxing the read would allocate on the submit path")]
+    fn submit_checked(&mut self, read: Read, check: Option<Check>) -> Result<(), Full>;
 
     /// Appends what has completed since the last call. Never blocks; allocates only if `done` must grow.
     fn poll(&mut self, done: &mut Vec<Completion>);

@@ -113,15 +113,33 @@ pub enum ReadError {
         /// How.
         what: FileChange,
     },
+    /// All bytes arrived and they are not what they should be: damage, of the file or on the way.
+    #[error(
+        "the {len} bytes at offset {offset} of `{}` have checksum {found:016x}, expected {expected:016x}",
+        file.display()
+    )]
+    Checksum {
+        /// The file of the read's first segment.
+        file: Arc<Path>,
+        /// First wanted byte.
+        offset: u64,
+        /// Wanted bytes, of all segments.
+        len: usize,
+        /// Checksum of what was read.
+        found: u64,
+        /// Checksum of what should have been.
+        expected: u64,
+    },
 }
 
 impl ReadError {
     /// The file that the read was from.
     pub fn file(&self) -> &Path {
         match self {
-            ReadError::Io { file, .. } | ReadError::Short { file, .. } | ReadError::Changed { file, .. } => {
-                file
-            }
+            ReadError::Io { file, .. }
+            | ReadError::Short { file, .. }
+            | ReadError::Changed { file, .. }
+            | ReadError::Checksum { file, .. } => file,
         }
     }
 }

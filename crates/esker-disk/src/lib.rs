@@ -52,7 +52,8 @@ pub use mapped::{MapError, MappedFile};
 pub use pool::PoolDisk;
 pub use positioned::BOUNCE_BYTES;
 pub use read::{
-    Completion, FileId, Full, Priority, Read, ReadId, ReadStats, SEGMENTS_MAX, Segment, SmallSegments,
+    Check, Completion, FileId, Full, Mismatch, Priority, Read, ReadId, ReadStats, SEGMENTS_MAX, Segment,
+    SmallSegments, Verify,
 };
 pub use span::{Span, aligned_span};
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! The disk where there is no io_uring: threads that each do one positioned read at a time.
 //!
 //! Not the first choice: each worker is a thread that sleeps in the kernel, and handing work over takes a lock
-//! (held for bookkeeping only, never during a read). Source: pread(2).
+//! (held for bookkeeping only, never during a read or a check of what was read). Source: pread(2).
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::file::Files;
 use crate::positioned::{Bounce, transfer};
 use crate::queue::Queue;
 use crate::{
-    Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError, Read, ReadError, ReadId,
+    Check, Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError, Read, ReadError, ReadId,
     StartError, WaitError,
 };
 
@@ -117,7 +117,16 @@ fn work(shared: &Shared) {
         // SAFETY: the part is fresh from the queue and finished only below.
         let result = unsafe { transfer(&file, &part) };
         state = shared.lock();
-        state.queue.finish(&part, result);
+        if let Some(mut arrived) = state.queue.finish(&part, result) {
+            if arrived.is_to_check() {
+                // The others go on reading, and whoever computes goes on computing.
+                let file = Arc::clone(state.files.get(arrived.file()));
+                drop(state);
+                arrived.check(file.path());
+                state = shared.lock();
+            }
+            state.queue.complete(arrived);
+        }
         if state.queue.has_done() {
             shared.done.notify_one();
         }
@@ -149,9 +158,9 @@ impl Disk for PoolDisk {
         self.files.get(file).check_name()
     }
 
-    fn submit(&mut self, read: Read) -> Result<(), Full> {
+    fn submit_checked(&mut self, read: Read, check: Option<Check>) -> Result<(), Full> {
         let parts = read.segments.len();
-        self.shared.lock().queue.push(read, &self.files)?;
+        self.shared.lock().queue.push(read, check, &self.files)?;
         (0..parts).for_each(|_| self.shared.work.notify_one());
         Ok(())
     }

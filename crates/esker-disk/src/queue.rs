@@ -6,10 +6,15 @@
 //! how they carry a part out.
 
 use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
 
 use crate::file::Files;
 use crate::read::SEGMENTS_MAX;
-use crate::{Completion, FileId, Full, Priority, Read, ReadError, ReadId, ReadStats, Span, aligned_span};
+use crate::{
+    Check, Completion, FileId, Full, Mismatch, Priority, Read, ReadError, ReadId, ReadStats, Span,
+    aligned_span,
+};
 
 /// One segment of a read, ready to be transferred.
 #[derive(Debug, Clone, Copy)]
@@ -79,6 +84,7 @@ pub(crate) struct Queue {
 #[derive(Debug)]
 struct Active {
     read: Read,
+    check: Option<Check>,
     spans: [(Span, usize); SEGMENTS_MAX],
     /// Segments given out by `next`, from the first on.
     issued: usize,
@@ -86,6 +92,43 @@ struct Active {
     open: usize,
     bytes: u64,
     error: Option<ReadError>,
+}
+
+/// A read all of whose parts are finished: on its way to its completion, still in flight and nobody's but the holder's.
+#[derive(Debug)]
+#[must_use = "the read is in flight until `Queue::complete`"]
+pub(crate) struct Arrived {
+    slot: u32,
+    active: Active,
+}
+
+impl Arrived {
+    /// Whether `check` has anything to do.
+    pub(crate) fn is_to_check(&self) -> bool {
+        self.active.error.is_none() && self.active.check.is_some()
+    }
+
+    /// The file of the first segment.
+    pub(crate) fn file(&self) -> FileId {
+        self.active.read.segments[0].file
+    }
+
+    /// Looks at the bytes, if that was asked for and they arrived. Takes time: not to be called under a lock.
+    /// `path` is that of the first segment's file.
+    pub(crate) fn check(&mut self, path: &Arc<Path>) {
+        if let (None, Some(check)) = (&self.active.error, &self.active.check) {
+            self.active.error = check_bytes(&self.active.read, check, path).err();
+        }
+    }
+}
+
+/// Looks at the bytes of a read that have all arrived. `path` is that of the first segment's file.
+pub(crate) fn check_bytes(read: &Read, check: &Check, path: &Arc<Path>) -> Result<(), ReadError> {
+    check.verifier.verify(check.key, &read.buffer).map_err(|Mismatch { found, expected }| {
+        let (file, offset) = (Arc::clone(path), read.segments[0].offset);
+        let len = read.segments.iter().map(|s| s.len).sum();
+        ReadError::Checksum { file, offset, len, found, expected }
+    })
 }
 
 impl Queue {
@@ -113,7 +156,7 @@ impl Queue {
     /// # Panics
     /// See `check_read`.
     #[expect(clippy::result_large_err, reason = "boxing the read would allocate on the submit path")]
-    pub(crate) fn push(&mut self, read: Read, files: &Files) -> Result<(), Full> {
+    pub(crate) fn push(&mut self, read: Read, check: Option<Check>, files: &Files) -> Result<(), Full> {
         if self.in_flight() == self.slots.len() {
             return Err(Full(read));
         }
@@ -125,7 +168,8 @@ impl Queue {
         }
         let slot = self.free.pop().expect("in_flight < slots, so a slot is free");
         self.waiting[read.priority as usize].push_back(slot);
-        self.slots[slot as usize] = Some(Active { read, spans, issued: 0, open: 0, bytes: 0, error: None });
+        let active = Active { read, check, spans, issued: 0, open: 0, bytes: 0, error: None };
+        self.slots[slot as usize] = Some(active);
         Ok(())
     }
 
@@ -154,10 +198,11 @@ impl Queue {
         })
     }
 
-    /// Takes a part back: `Ok` with the bytes transferred, or why it failed.
+    /// Takes a part back: `Ok` with the bytes transferred, or why it failed. If it was the read's last, gives the read
+    /// out, to be checked if need be and handed to `complete`.
     ///
     /// After a failure the parts of the read that were not given out yet will not be.
-    pub(crate) fn finish(&mut self, part: &Part, result: Result<usize, ReadError>) {
+    pub(crate) fn finish(&mut self, part: &Part, result: Result<usize, ReadError>) -> Option<Arrived> {
         let active = self.slots[part.slot as usize].as_mut().expect("a part in flight has its read");
         active.open -= 1;
         match result {
@@ -170,12 +215,21 @@ impl Queue {
                 active.error.get_or_insert(error);
             }
         }
-        if active.open == 0 && active.issued == active.read.segments.len() {
-            let Active { read, bytes, error, .. } = self.release(part.slot);
-            let wanted_bytes = read.segments.iter().map(|s| s.len as u64).sum();
-            let result = error.map_or(Ok(ReadStats { bytes, wanted_bytes }), Err);
-            self.done.push(Completion { id: read.id, buffer: read.buffer, result });
+        if active.open > 0 || active.issued < active.read.segments.len() {
+            return None;
         }
+        // Its place stays taken until it is completed.
+        let active = self.slots[part.slot as usize].take()?;
+        Some(Arrived { slot: part.slot, active })
+    }
+
+    /// The read is over.
+    pub(crate) fn complete(&mut self, arrived: Arrived) {
+        let Arrived { slot, active: Active { read, bytes, error, .. } } = arrived;
+        self.free.push(slot);
+        let wanted_bytes = read.segments.iter().map(|s| s.len as u64).sum();
+        let result = error.map_or(Ok(ReadStats { bytes, wanted_bytes }), Err);
+        self.done.push(Completion { id: read.id, buffer: read.buffer, result });
     }
 
     /// Moves all completions to the end of `into`.
@@ -286,6 +340,14 @@ mod tests {
         ReadError::Short { file, offset: 0, len: 1, got: 0 }
     }
 
+    /// As a disk does: what has arrived is checked and completed.
+    fn finish(queue: &mut Queue, part: &Part, result: Result<usize, ReadError>) {
+        if let Some(mut arrived) = queue.finish(part, result) {
+            arrived.check(&Arc::from(Path::new("f")));
+            queue.complete(arrived);
+        }
+    }
+
     fn taken(queue: &mut Queue) -> Vec<Completion> {
         let mut done = Vec::new();
         queue.take_done(&mut done);
@@ -303,14 +365,14 @@ mod tests {
             (4, Priority::ReadAhead),
             (5, Priority::Demand),
         ] {
-            queue.push(f.read(id, priority, 1), &f.files).unwrap();
+            queue.push(f.read(id, priority, 1), None, &f.files).unwrap();
         }
         assert!(queue.promote(ReadId(4)));
         assert!(!queue.promote(ReadId(3)), "already demand");
         assert!(!queue.promote(ReadId(99)));
         let mut order = Vec::new();
         while let Some(part) = queue.next() {
-            queue.finish(&part, Ok(10));
+            finish(&mut queue, &part, Ok(10));
             order.extend(taken(&mut queue).iter().map(|c| c.id.0));
         }
         assert_eq!(order, [3, 5, 4, 1, 2]);
@@ -321,13 +383,13 @@ mod tests {
     fn a_read_completes_once_all_its_parts_have_in_any_order() {
         let mut f = fixture();
         let mut queue = Queue::new(2);
-        queue.push(f.read(1, Priority::Demand, 3), &f.files).unwrap();
+        queue.push(f.read(1, Priority::Demand, 3), None, &f.files).unwrap();
         let parts: Vec<Part> = std::iter::from_fn(|| queue.next()).collect();
         assert_eq!(parts.len(), 3);
-        queue.finish(&parts[2], Ok(10));
-        queue.finish(&parts[0], Ok(12));
+        finish(&mut queue, &parts[2], Ok(10));
+        finish(&mut queue, &parts[0], Ok(12));
         assert!(!queue.has_done());
-        queue.finish(&parts[1], Ok(10));
+        finish(&mut queue, &parts[1], Ok(10));
         let done = taken(&mut queue);
         assert_eq!(done[0].result.as_ref().unwrap(), &ReadStats { bytes: 32, wanted_bytes: 30 });
     }
@@ -336,35 +398,81 @@ mod tests {
     fn a_failed_part_ends_the_read_but_not_before_its_open_parts() {
         let mut f = fixture();
         let mut queue = Queue::new(2);
-        queue.push(f.read(1, Priority::Demand, 4), &f.files).unwrap();
+        queue.push(f.read(1, Priority::Demand, 4), None, &f.files).unwrap();
         let (first, second) = (queue.next().unwrap(), queue.next().unwrap());
-        queue.finish(&first, Err(failure()));
+        finish(&mut queue, &first, Err(failure()));
         assert!(queue.next().is_none(), "parts three and four are not issued any more");
         assert!(!queue.has_done(), "the second part still writes into the buffer");
-        queue.finish(&second, Ok(10));
+        finish(&mut queue, &second, Ok(10));
         assert!(taken(&mut queue)[0].result.is_err());
         assert_eq!(queue.in_flight(), 0);
+    }
+
+    #[derive(Debug)]
+    struct Sum;
+
+    /// `key` is what the first thirty bytes of the buffer should add up to.
+    impl crate::Verify for Sum {
+        fn verify(&self, key: u64, buffer: &[u8]) -> Result<(), Mismatch> {
+            let found = buffer[..30].iter().map(|&b| u64::from(b)).sum();
+            if found == key { Ok(()) } else { Err(Mismatch { found, expected: key }) }
+        }
+    }
+
+    #[test]
+    fn a_read_that_arrived_is_in_flight_until_it_was_checked() {
+        let mut f = fixture();
+        let mut queue = Queue::new(1);
+        for (key, first, good) in [(0, Ok(10), true), (1, Ok(10), false), (1, Err(failure()), false)] {
+            let check = Check { verifier: Arc::new(Sum), key };
+            queue.push(f.read(1, Priority::Demand, 3), Some(check), &f.files).unwrap();
+            let failed = first.is_err();
+            let mut parts = [first, Ok(10), Ok(10)].into_iter();
+            let mut arrived = None;
+            while arrived.is_none() {
+                let part = queue.next().unwrap();
+                arrived = queue.finish(&part, parts.next().unwrap());
+            }
+            assert_eq!((queue.in_flight(), queue.has_done()), (1, false));
+            assert!(queue.cancel(ReadId(1)).is_none() && !queue.promote(ReadId(1)));
+            assert!(
+                queue.push(f.read(2, Priority::Demand, 1), None, &f.files).is_err(),
+                "its place is taken"
+            );
+            let mut arrived = arrived.unwrap();
+            assert_eq!(arrived.is_to_check(), !failed, "there is nothing to check in a read that failed");
+            arrived.check(&Arc::from(Path::new("g")));
+            queue.complete(arrived);
+            let result = taken(&mut queue).remove(0).result;
+            assert_eq!(result.is_ok(), good);
+            if !good && !failed {
+                let text = result.unwrap_err().to_string();
+                let expect = "the 30 bytes at offset 0 of `g` have checksum 0000000000000000, expected 0000000000000001";
+                assert_eq!(text, expect);
+            }
+            assert_eq!(queue.in_flight(), 0);
+        }
     }
 
     #[test]
     fn the_limit_counts_completions_that_were_not_taken() {
         let mut f = fixture();
         let mut queue = Queue::new(1);
-        queue.push(f.read(1, Priority::Demand, 1), &f.files).unwrap();
+        queue.push(f.read(1, Priority::Demand, 1), None, &f.files).unwrap();
         let part = queue.next().unwrap();
-        queue.finish(&part, Ok(10));
-        let Full(back) = queue.push(f.read(2, Priority::Demand, 1), &f.files).unwrap_err();
+        finish(&mut queue, &part, Ok(10));
+        let Full(back) = queue.push(f.read(2, Priority::Demand, 1), None, &f.files).unwrap_err();
         assert_eq!(back.id, ReadId(2));
         taken(&mut queue);
-        queue.push(back, &f.files).unwrap();
+        queue.push(back, None, &f.files).unwrap();
     }
 
     #[test]
     fn only_what_was_not_issued_can_be_cancelled() {
         let mut f = fixture();
         let mut queue = Queue::new(4);
-        queue.push(f.read(1, Priority::ReadAhead, 2), &f.files).unwrap();
-        queue.push(f.read(2, Priority::ReadAhead, 2), &f.files).unwrap();
+        queue.push(f.read(1, Priority::ReadAhead, 2), None, &f.files).unwrap();
+        queue.push(f.read(2, Priority::ReadAhead, 2), None, &f.files).unwrap();
         queue.next().unwrap();
         assert!(queue.cancel(ReadId(1)).is_none(), "its first part is out");
         assert_eq!(queue.cancel(ReadId(2)).unwrap().id, ReadId(2));
@@ -383,7 +491,7 @@ mod tests {
                 // Saturated: the span is what fits below u64::MAX.
                 assert_eq!(aligned_span(offset, 10, 1).len, 5);
             }
-            queue.push(read, &f.files).unwrap();
+            queue.push(read, None, &f.files).unwrap();
             assert!(queue.next().is_none());
             let result = taken(&mut queue).remove(0).result;
             let expect = if offset == 9_995 { 5 } else { 0 };
@@ -409,7 +517,7 @@ mod tests {
     fn progress_resumes_at_blocks_and_ends_at_the_end_of_the_file() {
         let mut f = fixture();
         let mut queue = Queue::new(1);
-        queue.push(f.read(1, Priority::Demand, 1), &f.files).unwrap();
+        queue.push(f.read(1, Priority::Demand, 1), None, &f.files).unwrap();
         let mut part = queue.next().unwrap();
         part.span = Span { offset: 0, len: 2048, skip: 100 };
         part.len = 1500; // wanted up to 1600

@@ -1,6 +1,8 @@
 //! What is asked of a disk and what comes back: plain data, the same for every implementation.
 
+use std::fmt::Debug;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::{Buffer, ReadError};
 
@@ -114,6 +116,35 @@ pub struct Read {
     pub buffer: Buffer,
     /// What to read: one to [`SEGMENTS_MAX`] ranges whose spans do not overlap in the buffer.
     pub segments: SmallSegments,
+}
+
+/// Knows what the bytes of a read should be.
+///
+/// Whatever thread of the disk finishes a read calls it, several at a time, and never one that has handed work over and
+/// goes on: what takes time belongs in here. It must not panic and should not allocate.
+pub trait Verify: Debug + Send + Sync {
+    /// Looks at the buffer of a read whose bytes have all arrived. `key` is that of the [`Check`].
+    /// # Errors
+    /// If they are not what they should be.
+    fn verify(&self, key: u64, buffer: &[u8]) -> Result<(), Mismatch>;
+}
+
+/// Bytes that are not what they should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mismatch {
+    /// Checksum of what was read.
+    pub found: u64,
+    /// Checksum of what should have been.
+    pub expected: u64,
+}
+
+/// What is to be done with the bytes of a read before it counts as good: see [`crate::Disk::submit_checked`].
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// Looks at the bytes. Shared, so that submitting a read allocates nothing.
+    pub verifier: Arc<dyn Verify>,
+    /// Tells it which read it is.
+    pub key: u64,
 }
 
 /// The outcome of one read.

@@ -26,8 +26,8 @@ use crate::positioned::{Bounce, TRANSFER_MAX};
 use crate::queue::{Part, Progress, Queue};
 use crate::read::SEGMENTS_MAX;
 use crate::{
-    Arena, Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError, Read, ReadError, ReadId,
-    RegisterError, StartError, WaitError, sys,
+    Arena, Check, Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError, Read, ReadError,
+    ReadId, RegisterError, StartError, WaitError, sys,
 };
 
 /// Files that can be registered with the ring; later ones are read by descriptor, which costs a lookup.
@@ -205,7 +205,11 @@ impl UringDisk {
             },
         };
         self.count_at_device -= 1;
-        self.queue.finish(&part, outcome);
+        if let Some(mut arrived) = self.queue.finish(&part, outcome) {
+            // Nobody else is there to do it. What is at the device goes on meanwhile.
+            arrived.check(self.files.get(arrived.file()).path());
+            self.queue.complete(arrived);
+        }
     }
 
     /// Waits until nothing is at the device; false if that takes longer than [`STALL_LIMIT`]
@@ -268,8 +272,8 @@ impl Disk for UringDisk {
         self.files.get(file).check_name()
     }
 
-    fn submit(&mut self, read: Read) -> Result<(), Full> {
-        self.queue.push(read, &self.files)?;
+    fn submit_checked(&mut self, read: Read, check: Option<Check>) -> Result<(), Full> {
+        self.queue.push(read, check, &self.files)?;
         self.issue();
         self.enter(None);
         Ok(())

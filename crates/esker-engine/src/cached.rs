@@ -4,6 +4,7 @@
 //! memory, and measures how long the layers waited. A slot's buffer is either here or with the disk; what is not here
 //! cannot be computed with, so a half-read expert cannot be either.
 
+use crate::checksums::Checksums;
 use crate::guard::{Guard, Verdict};
 use crate::map::JUST_READ_MAX;
 use crate::slots::SlotLayout;
@@ -13,11 +14,11 @@ use esker_cache::{
     Action, ClassId, ExpertCache, ExpertId, FailCause, LayerCounters, Lookups, Phase, Priority, ReadId,
     Residency, SlotId, Visibility,
 };
-use esker_disk::{Buffer, Completion, Disk, FileId, Read};
+use esker_disk::{Buffer, Check, Completion, Disk, FileId, Read, Verify};
 use esker_models::{ExpertStore, RouteBias, StoreError, StoreLayout, TableId};
 use esker_ops::ExpertWeights;
-use esker_packed::ExpertHasher;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Cache-aware routing (arXiv:2412.00099): off at `lambda` = 0.
@@ -56,6 +57,8 @@ pub(crate) struct CachedStore {
     disk: Box<dyn Disk>,
     files: Vec<FileId>,
     paths: Vec<PathBuf>,
+    /// `None` if the file has none.
+    checksums: Option<Arc<Checksums>>,
     /// By slot; `None` while a read fills it or it is given back.
     buffers: Vec<Option<Buffer>>,
     retired: Vec<Option<Buffer>>,
@@ -142,6 +145,7 @@ impl CachedStore {
         let n_expert = parts.layout.layers.iter().flatten().map(|l| l.n_expert).max().unwrap_or(0);
         let reads_max = usize::from(parts.cache.config().reads_max);
         let n_layer = parts.layout.layers.len();
+        let checksums = Checksums::new(&parts.layout, &parts.slots_of_layer).map(Arc::new);
         CachedStore {
             layout: parts.layout,
             slots_of_layer: parts.slots_of_layer,
@@ -151,6 +155,7 @@ impl CachedStore {
             disk: parts.disk,
             files: parts.files,
             paths: parts.paths,
+            checksums,
             retired: parts.buffers.iter().map(|_| None).collect(),
             buffers: parts.buffers.into_iter().map(Some).collect(),
             tables: parts.tables,
@@ -292,7 +297,11 @@ impl CachedStore {
         };
         self.in_flight.push((read, expert, slot));
         let read = Read { id: esker_disk::ReadId(read.get()), priority, buffer, segments };
-        if self.disk.submit(read).is_err() {
+        let check = self.checksums.as_ref().map(|checksums| Check {
+            verifier: Arc::clone(checksums) as Arc<dyn Verify>,
+            key: Checksums::key(il, expert.index),
+        });
+        if self.disk.submit_checked(read, check).is_err() {
             unreachable!(
                 "the disk takes as many reads as the cache may have in flight, and the rows of tables"
             );
@@ -306,10 +315,7 @@ impl CachedStore {
         let (read, expert, slot) =
             self.in_flight.swap_remove(at.expect("completions are of reads that were submitted"));
         let il = self.model_layer[usize::from(expert.layer)];
-        let problem = match &completion.result {
-            Ok(_) => self.checksum_problem(il, usize::from(expert.index), &completion.buffer),
-            Err(error) => Some(with_causes(error)),
-        };
+        let problem = completion.result.as_ref().err().map(|error| with_causes(error));
         self.buffers[slot.0 as usize] = Some(completion.buffer);
         let ok = problem.is_none();
         if ok && self.just_read.len() < JUST_READ_MAX {
@@ -320,17 +326,6 @@ impl CachedStore {
         }
         self.cache.read_done(read, ok, &mut self.actions);
         self.act();
-    }
-
-    /// Why a freshly read expert is not what the file's checksum says, in files that have checksums.
-    fn checksum_problem(&self, il: usize, e: usize, slot: &[u8]) -> Option<String> {
-        let checksums = self.layout.layers[il].as_ref()?.checksums.as_ref()?;
-        let mut hasher = ExpertHasher::new();
-        for part in self.slots_of_layer[il].as_ref()?.slices(e, slot) {
-            hasher.update(part);
-        }
-        let (found, expected) = (hasher.finish(), checksums[e]);
-        (found != expected).then(|| format!("checksum {found:016x}, expected {expected:016x}"))
     }
 
     /// Takes in what has completed, without waiting.

@@ -4,6 +4,7 @@
 
 mod batch;
 mod cached;
+mod checksums;
 mod dense;
 mod engine;
 mod guard;

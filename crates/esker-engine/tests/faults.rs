@@ -1,7 +1,7 @@
 //! A disk that fails: every request ends with the right bits or with an error that names the file, and the engine lives
 //! on. The disk is simulated, so a failure is reproduced by its seed.
 
-use esker_disk::sim::{FaultPlan, FaultRates, SimDisk, SimOptions};
+use esker_disk::sim::{Fault, FaultPlan, FaultRates, SimControl, SimDisk, SimOptions};
 use esker_engine::{Engine, EngineError, EngineOptions, KvType, Memory, Output};
 use std::path::{Path, PathBuf};
 
@@ -76,4 +76,44 @@ fn faults_end_in_the_right_bits_or_in_an_error() {
     }
     println!("{right} answers right, {failed} ended with an error, {refused} loads refused");
     assert!(right > 60 && failed > 0 && refused > 0, "{right} right, {failed} failed, {refused} refused");
+}
+
+/// Bytes that arrive wrong once are noticed in a file with checksums, and read again: the same bits.
+#[test]
+fn wrong_bytes_of_repacked_experts_are_read_again() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("packed.gguf");
+    esker_lab::repack::pack(&golden("qwen3moe"), &path, esker_lab::IfExists::Refuse, &mut |_| {
+        std::ops::ControlFlow::Continue(())
+    })
+    .expect("packed");
+    let bytes = std::fs::read(&path).expect("the file");
+    let options = EngineOptions { memory: Memory::Budget(smallest(&path)), ..base() };
+    let load = |at: Vec<(u64, Fault)>| -> (Engine, SimControl) {
+        let plan = FaultPlan { at, ..FaultPlan::default() };
+        let (disk, control) = SimDisk::new(SimOptions { plan, ..SimOptions::default() });
+        control.put(&path, bytes.clone());
+        (Engine::load_with_disk(&path, options.clone(), Box::new(disk)).expect("loads"), control)
+    };
+    let (mut engine, control) = load(Vec::new());
+    let loaded = control.reads();
+    let right = answer(&mut engine).expect("a sound disk");
+    // The prompt's eight rows of the embedding, which have no checksums, come first; then experts, layer by layer.
+    let first = loaded + 8;
+    let (mut retried, mut same) = (0, 0);
+    for read in first..first + 24 {
+        let (mut engine, _control) = load(vec![(read, Fault::WrongBytes)]);
+        assert!(answer(&mut engine).expect("read again") == right, "read {read}: other bits");
+        match engine.stats().expert_read_retries {
+            // The bit that fell over was one of the padding between two parts.
+            0 => same += 1,
+            n => retried += n,
+        }
+    }
+    println!("{retried} reads repeated, {same} with a wrong bit in the padding");
+    assert!(retried >= 20, "{retried} of 24 wrong reads were noticed");
+    // Wrong twice: the request ends, and says where.
+    let (mut engine, _control) = load((first..first + 400).map(|read| (read, Fault::WrongBytes)).collect());
+    let error = answer(&mut engine).expect_err("wrong twice").to_string();
+    assert!(error.contains("packed.gguf") && error.contains("checksum"), "{error}");
 }

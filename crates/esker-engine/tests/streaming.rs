@@ -141,7 +141,9 @@ fn damaged_experts_of_repacked_files_are_not_computed_with() {
     let mut engine = Engine::load(&packed, EngineOptions { memory, ..base() }).expect("loads");
     let mut session = engine.new_session();
     let error = engine.forward(&mut session, &[1, 2, 3], Output::Last).err().expect("refused").to_string();
-    assert!(error.contains("layer 2") && error.contains("checksum"), "{error}");
+    let whole = ["layer 2", "read twice", "packed.gguf", " bytes at offset ", "checksum", "expected"];
+    assert!(whole.iter().all(|part| error.contains(part)), "{error}");
+    assert!(engine.stats().expert_read_retries > 0, "it was read again before the request was given up");
     // The process and the engine live on; the session says that it is over.
     let error = engine.forward(&mut session, &[4], Output::Last).err().expect("refused").to_string();
     assert!(error.contains("begin a new one"), "{error}");

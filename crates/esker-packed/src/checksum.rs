@@ -1,19 +1,25 @@
 //! The checksum of an expert.
 
 use std::hash::Hasher;
-use twox_hash::XxHash3_64;
+use twox_hash::xxhash3_64::{DEFAULT_SECRET_LENGTH, RawHasher, SecretBuffer};
 
 /// XXH3-64 with seed 0 over the parts of one expert, in order, without the padding between them.
 ///
-/// It is there to notice damage of a disk or a copy, not a forger. Memory: one block of the algorithm; cost: far below
-/// that of reading the bytes.
-#[derive(Clone, Default)]
-pub struct ExpertHasher(XxHash3_64);
+/// It is there to notice damage of a disk or a copy, not a forger. Memory: some hundred bytes, none of them allocated, since
+/// experts are checked while a model runs; cost: far below that of reading the bytes.
+#[derive(Clone)]
+pub struct ExpertHasher(RawHasher<&'static [u8; DEFAULT_SECRET_LENGTH]>);
+
+impl Default for ExpertHasher {
+    fn default() -> ExpertHasher {
+        ExpertHasher::new()
+    }
+}
 
 impl ExpertHasher {
     /// Of no bytes yet.
     pub fn new() -> ExpertHasher {
-        ExpertHasher(XxHash3_64::new())
+        ExpertHasher(RawHasher::new(SecretBuffer::default()))
     }
 
     /// Appends bytes; how they are cut into pieces makes no difference.

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 pub use plan::{Fault, FaultPlan, FaultRates};
 
-use crate::queue::check_read;
+use crate::queue::{check_bytes, check_read};
 use crate::rng::Rng;
 use crate::{
-    Completion, Disk, FileChange, FileId, FileIdentity, Full, OpenError, Priority, Read, ReadError, ReadId,
-    ReadStats, WaitError, aligned_span,
+    Check, Completion, Disk, FileChange, FileId, FileIdentity, Full, OpenError, Priority, Read, ReadError,
+    ReadId, ReadStats, WaitError, aligned_span,
 };
 
 /// What the buffer of a failed read is filled with, so that computing on it shows.
@@ -81,6 +81,7 @@ struct SimFile {
 #[derive(Debug)]
 struct SimRead {
     read: Read,
+    check: Option<Check>,
     number: u64,
     fault: Option<Fault>,
     /// The tick at which it completes; `None` while it is stalled.
@@ -255,7 +256,7 @@ impl State {
 
     /// Carries one read out, at its tick.
     fn complete(&mut self, sim: SimRead) -> Completion {
-        let SimRead { mut read, number, fault, .. } = sim;
+        let SimRead { mut read, check, number, fault, .. } = sim;
         let mut rng = plan::rng_of(self.options.seed, number, plan::Purpose::Effect);
         let target = rng.below(read.segments.len() as u64) as usize;
         self.strike_file(read.segments[target].file, fault, &mut rng);
@@ -276,6 +277,9 @@ impl State {
                     break;
                 }
             }
+        }
+        if let (Ok(()), Some(check)) = (&result, &check) {
+            result = check_bytes(&read, check, &self.file(read.segments[0].file).path);
         }
         if result.is_err() {
             read.buffer.fill(JUNK);
@@ -337,7 +341,7 @@ impl Disk for SimDisk {
         }
     }
 
-    fn submit(&mut self, read: Read) -> Result<(), Full> {
+    fn submit_checked(&mut self, read: Read, check: Option<Check>) -> Result<(), Full> {
         let mut state = lock(&self.state);
         if state.in_flight.len() == state.options.reads_max {
             return Err(Full(read));
@@ -355,7 +359,7 @@ impl Disk for SimDisk {
             state.last_due = due;
         }
         let due = (fault != Some(Fault::Stall)).then_some(due);
-        state.in_flight.push(SimRead { read, number, fault, due });
+        state.in_flight.push(SimRead { read, check, number, fault, due });
         Ok(())
     }
 
