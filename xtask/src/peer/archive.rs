@@ -9,12 +9,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Written into every archive; another number when fields change their meaning.
-pub(crate) const FORMAT: &str = "esker-peer-speed/1";
+pub(crate) const FORMAT: &str = "esker-peer-speed/2";
+
+/// The format before: each run was a prompt of its own and, where decode was timed, what followed it ([`Phase::Both`]).
+pub(crate) const FORMAT_1: &str = "esker-peer-speed/1";
 
 /// A whole record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Archive {
-    /// [`FORMAT`].
+    /// [`FORMAT`] or [`FORMAT_1`].
     pub(crate) format: String,
     /// What was measured.
     pub(crate) raw: Raw,
@@ -75,18 +78,37 @@ pub(crate) struct Settings {
     pub(crate) pairs: usize,
     /// Rounds before them that do not.
     pub(crate) warm_ups: usize,
+    /// Pairs of starts; `None`: as many as of runs.
+    #[serde(default)]
+    pub(crate) starts: Option<usize>,
     /// Prompt lengths whose prefill is timed.
     pub(crate) prompt_tokens: Vec<usize>,
-    /// Context lengths at which decode is timed.
+    /// Context lengths at which decode is timed; they grow from turn to turn.
     pub(crate) context: Vec<usize>,
-    /// Tokens generated at each of them.
+    /// Tokens generated in each turn.
     pub(crate) generate: usize,
     /// Room that both sides make, in tokens.
     pub(crate) capacity: usize,
-    /// Limit on either side's memory, in bytes. With one, every process starts with the file out of the page cache.
+    /// Limit on either side's memory, in bytes. With one, everything begins with the file out of the page cache.
     pub(crate) memory_limit: Option<u64>,
+    /// What Esker was told to take of it, in bytes.
+    #[serde(default)]
+    pub(crate) esker_memory: Option<u64>,
     /// Ratios up to 1 + this, or down to its inverse, count as equal.
     pub(crate) margin: f64,
+}
+
+/// What a run is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Phase {
+    /// A prompt of its own; one token drawn.
+    Prefill,
+    /// A turn in a sequence that goes on, or the prompt that it begins with.
+    Decode,
+    /// In archives of [`FORMAT_1`]: a prompt of its own, and the tokens that followed it at once.
+    #[default]
+    Both,
 }
 
 /// One continuation by one side.
@@ -96,16 +118,34 @@ pub(crate) struct Run {
     pub(crate) pair: Option<usize>,
     /// Who made it.
     pub(crate) who: Who,
-    /// Tokens of the prompt.
+    /// What it is for.
+    #[serde(default)]
+    pub(crate) phase: Phase,
+    /// Tokens of the prompt; in a turn, of the prompt that the sequence began with.
     pub(crate) length: usize,
-    /// From the prompt's first token to the first token drawn.
+    /// Tokens that were computed before the first was drawn; `None` in archives of [`FORMAT_1`]: all of the prompt.
+    #[serde(default)]
+    pub(crate) computed: Option<usize>,
+    /// From the first of these to the first token drawn.
     pub(crate) prompt_ms: f64,
     /// From the first token drawn to the last.
     pub(crate) decode_ms: f64,
     /// Tokens drawn.
     pub(crate) tokens: Vec<u32>,
+    /// Bytes that the kernel read from disks for the process meanwhile.
+    #[serde(default)]
+    pub(crate) read_bytes: Option<u64>,
     /// Cores that other processes, the waiting side among them, kept busy meanwhile.
     pub(crate) others: Option<f64>,
+}
+
+impl Run {
+    /// Bytes read from disks for each token that went through the model.
+    pub(crate) fn read_per_token(&self) -> Option<f64> {
+        // The last token drawn was not computed any more.
+        let tokens = self.computed? + self.tokens.len().saturating_sub(1);
+        Some(self.read_bytes? as f64 / tokens as f64)
+    }
 }
 
 /// One start of one side, up to its first token.
@@ -148,7 +188,7 @@ pub(crate) enum ArchiveError {
     #[error("`{}` is no archive of a speed comparison", path.display())]
     Contents { path: PathBuf, cause: serde_json::Error },
     /// Its version.
-    #[error("`{}` has format `{found}`, expected `{FORMAT}`", path.display())]
+    #[error("`{}` has format `{found}`, expected `{FORMAT}` or `{FORMAT_1}`", path.display())]
     Format { path: PathBuf, found: String },
 }
 
@@ -161,7 +201,7 @@ pub(crate) fn read(path: &Path) -> Result<Archive, ArchiveError> {
     })?;
     let archive: Archive = serde_json::from_slice(&text)
         .map_err(|cause| ArchiveError::Contents { path: path.to_owned(), cause })?;
-    if archive.format != FORMAT {
+    if archive.format != FORMAT && archive.format != FORMAT_1 {
         return Err(ArchiveError::Format { path: path.to_owned(), found: archive.format });
     }
     Ok(archive)

@@ -3,13 +3,15 @@
 use super::protocol::{
     Candidate, Complete, Completion, Facts, Kv, Load, Loaded, Rendered, Reply, Request, Scores, Tokens,
 };
-use esker_engine::{Engine, EngineError, EngineOptions, Event, GenerateOptions, KvType, Output, Sampling};
+use esker_engine::{
+    Engine, EngineError, EngineOptions, Event, GenerateOptions, KvType, Memory, Output, Sampling, Session,
+};
 use esker_kernels::isa;
 use esker_text::{ChatInput, ChatTemplate, EncodeError, EncodeOptions, TemplateError};
 use serde::Serialize;
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
@@ -50,9 +52,9 @@ pub(crate) fn run() -> std::io::Result<()> {
         }
         std::process::exit(0);
     });
-    let mut engine = None;
+    let mut model = None;
     for line in requests {
-        let reply = match answer(&mut engine, &line) {
+        let reply = match answer(&mut model, &line) {
             Ok(value) => Reply::Ok(value),
             Err(error) => Reply::Error(with_causes(&error)),
         };
@@ -74,7 +76,13 @@ fn with_causes(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn answer(engine: &mut Option<Engine>, line: &str) -> Result<serde_json::Value, AnswerError> {
+/// A loaded model and the sequence that was computed last.
+struct Model {
+    engine: Engine,
+    session: Option<Session>,
+}
+
+fn answer(model: &mut Option<Model>, line: &str) -> Result<serde_json::Value, AnswerError> {
     match serde_json::from_str(line)? {
         Request::Facts => json(&Facts {
             version: format!("esker {}", env!("CARGO_PKG_VERSION")),
@@ -82,17 +90,17 @@ fn answer(engine: &mut Option<Engine>, line: &str) -> Result<serde_json::Value, 
         }),
         Request::Load(request) => {
             let started = Instant::now();
-            *engine = Some(load(&request)?);
+            *model = Some(Model { engine: load(&request)?, session: None });
             json(&Loaded { load_ms: milliseconds(started) })
         }
-        Request::Complete(request) => json(&complete(loaded(engine)?, &request)?),
+        Request::Complete(request) => json(&complete(loaded(model)?, &request)?),
         Request::Tokenize { text, special } => {
-            let tokenizer = loaded(engine)?.tokenizer()?;
+            let tokenizer = loaded(model)?.engine.tokenizer()?;
             let tokens = tokenizer.encode(&text, EncodeOptions { special, add_bos_eos: false })?;
             json(&Tokens { tokens })
         }
         Request::Render { messages } => {
-            let (template, _) = ChatTemplate::for_tokenizer(&*loaded(engine)?.tokenizer()?)?;
+            let (template, _) = ChatTemplate::for_tokenizer(&*loaded(model)?.engine.tokenizer()?)?;
             let input = ChatInput { messages, add_generation_prompt: true, ..ChatInput::default() };
             json(&Rendered { prompt: Some(template.render(&input)?) })
         }
@@ -101,7 +109,7 @@ fn answer(engine: &mut Option<Engine>, line: &str) -> Result<serde_json::Value, 
                 let (found, expected) = (wanted.len(), continuation.len());
                 return Err(AnswerError::Shape { field: "wanted", found, expected });
             }
-            json(&score(loaded(engine)?, &prompt, &continuation, &wanted)?)
+            json(&score(&mut loaded(model)?.engine, &prompt, &continuation, &wanted)?)
         }
     }
 }
@@ -110,8 +118,8 @@ fn json(answer: &impl Serialize) -> Result<serde_json::Value, AnswerError> {
     Ok(serde_json::to_value(answer)?)
 }
 
-fn loaded(engine: &mut Option<Engine>) -> Result<&mut Engine, AnswerError> {
-    engine.as_mut().ok_or(AnswerError::NotLoaded)
+fn loaded(model: &mut Option<Model>) -> Result<&mut Model, AnswerError> {
+    model.as_mut().ok_or(AnswerError::NotLoaded)
 }
 
 fn milliseconds(since: Instant) -> f64 {
@@ -126,24 +134,30 @@ fn load(request: &Load) -> Result<Engine, AnswerError> {
         Kv::F32 => KvType::F32,
         Kv::F16 => KvType::F16,
     };
+    let usual = EngineOptions::default();
     let options = EngineOptions {
         threads: Some(request.threads),
         context: Some(request.context),
         kv_type,
-        ..EngineOptions::default()
+        memory: request.memory.map_or(usual.memory, Memory::Budget),
+        probe_folder: request.probe_folder.as_ref().map(PathBuf::from),
+        ..usual
     };
     Ok(Engine::load(Path::new(&request.model), options)?)
 }
 
-fn complete(engine: &mut Engine, request: &Complete) -> Result<Completion, AnswerError> {
+fn complete(model: &mut Model, request: &Complete) -> Result<Completion, AnswerError> {
+    let engine = &mut model.engine;
     let options = GenerateOptions {
         max_tokens: Some(request.n),
         sampling: Sampling::greedy(),
         ignore_eos: request.ignore_eos,
         ..GenerateOptions::default()
     };
-    // Made before the clock starts: the other side has its cache from loading on.
-    let mut session = engine.new_session();
+    // A new one is made before the clock starts, and when the old one is gone: the other side has its cache from loading
+    // on, and only one.
+    let kept = model.session.take().filter(|_| request.resume);
+    let mut session = kept.unwrap_or_else(|| engine.new_session());
     let started = Instant::now();
     // When the first and the latest token was drawn, and how many were.
     let (mut first, mut latest, mut drawn) = (None, None, 0);
@@ -158,6 +172,7 @@ fn complete(engine: &mut Engine, request: &Complete) -> Result<Completion, Answe
         // Ends here rather than by the limit, which is looked at only after one more decode step.
         if drawn == request.n { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
+    model.session = Some(session);
     let top = if request.top == 0 {
         Vec::new()
     } else {
@@ -239,8 +254,8 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn ask(engine: &mut Option<Engine>, request: &Value) -> Result<Value, String> {
-        answer(engine, &request.to_string()).map_err(|e| with_causes(&e))
+    fn ask(model: &mut Option<Model>, request: &Value) -> Result<Value, String> {
+        answer(model, &request.to_string()).map_err(|e| with_causes(&e))
     }
 
     fn load_request() -> Value {
@@ -248,10 +263,34 @@ mod tests {
         json!({"do": "load", "model": model, "threads": 1, "context": 64, "kv": "f32", "flash_attention": false})
     }
 
+    fn complete_request(prompt: &[u32], n: usize, resume: bool) -> Value {
+        json!({"do": "complete", "prompt": prompt, "n": n, "top": 0, "ignore_eos": true, "resume": resume})
+    }
+
+    #[test]
+    fn a_resumed_sequence_computes_its_last_token_only() {
+        let mut model = None;
+        ask(&mut model, &load_request()).expect("the model loads");
+        let mut of = |prompt: &[u32], n, resume| -> Completion {
+            let answer = ask(&mut model, &complete_request(prompt, n, resume)).expect("a completion");
+            serde_json::from_value(answer).expect("its fields")
+        };
+        let whole = of(&[1, 5, 9], 12, false);
+        assert_eq!((whole.prompt_n, whole.tokens.len()), (3, 12));
+        let mut held = vec![1, 5, 9];
+        for (turn, n) in [1, 3, 8].into_iter().enumerate() {
+            let part = of(&held, n, turn > 0);
+            assert_eq!(part.prompt_n, if turn == 0 { 3 } else { 1 }, "turn {turn}");
+            held.extend(part.tokens);
+        }
+        assert_eq!(held[3..], whole.tokens, "turns change nothing");
+        assert_eq!(of(&held, 1, false).prompt_n, held.len(), "nothing is kept unless asked for");
+        assert_eq!(of(&[1, 5, 8, 2], 1, true).prompt_n, 2, "only what is the same is kept");
+    }
+
     #[test]
     fn nothing_is_computed_without_a_model() {
-        let refused =
-            ask(&mut None, &json!({"do": "complete", "prompt": [1], "n": 1, "top": 0, "ignore_eos": true}));
+        let refused = ask(&mut None, &complete_request(&[1], 1, false));
         assert_eq!(refused, Err("no model is loaded".to_owned()));
         assert!(ask(&mut None, &json!({"do": "dance"})).unwrap_err().starts_with("not a request"));
         let missing = json!({"do": "load", "model": "no/such.gguf", "threads": 1, "context": 8, "kv": "f16",
@@ -261,9 +300,9 @@ mod tests {
 
     #[test]
     fn candidates_and_scores_are_of_the_same_distribution() {
-        let mut engine = None;
-        ask(&mut engine, &load_request()).expect("the model loads");
-        let engine = engine.as_mut().expect("a model");
+        let mut model = None;
+        ask(&mut model, &load_request()).expect("the model loads");
+        let engine = &mut model.as_mut().expect("a model").engine;
         let (prompt, continuation) = ([1, 5, 9], [7, 3, 3, 8]);
         let top = top_candidates(engine, &prompt, &continuation, 3).expect("candidates");
         let ids: Vec<Vec<u32>> = top.iter().map(|row| row.iter().map(|c| c.id).collect()).collect();
@@ -283,11 +322,11 @@ mod tests {
 
     #[test]
     fn out_of_range_ids_and_missing_lists_are_refused() {
-        let mut engine = None;
-        ask(&mut engine, &load_request()).expect("the model loads");
+        let mut model = None;
+        ask(&mut model, &load_request()).expect("the model loads");
         let wrong = json!({"do": "score", "prompt": [1], "continuation": [2, 3], "wanted": [[1]]});
-        assert_eq!(ask(&mut engine, &wrong), Err("wanted has 1 entries, expected 2".to_owned()));
+        assert_eq!(ask(&mut model, &wrong), Err("wanted has 1 entries, expected 2".to_owned()));
         let wrong = json!({"do": "score", "prompt": [1], "continuation": [2], "wanted": [[4_000_000]]});
-        assert!(ask(&mut engine, &wrong).unwrap_err().contains("4000000"));
+        assert!(ask(&mut model, &wrong).unwrap_err().contains("4000000"));
     }
 }

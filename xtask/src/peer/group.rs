@@ -1,7 +1,8 @@
 //! A limit on the memory of one side, page cache that it causes included: a Linux control group.
 //!
 //! With version 1 of control groups a group is made below our own and the side's process moved into it before it loads
-//! anything; with version 2 a process may not have groups beside it, so `systemd-run` is asked for a scope.
+//! anything. With version 2 a process may not have groups beside it but at the root, so there the group is made if we may
+//! do so; else `systemd-run` is asked for a scope.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ pub(crate) enum GroupError {
 pub(crate) enum MemoryGroup {
     /// A folder of ours in the memory controller's hierarchy.
     V1 { folder: PathBuf },
+    /// A folder of ours at the root of the one hierarchy of version 2.
+    V2 { folder: PathBuf },
     /// A scope of systemd's, made with the process.
     Scope { limit_bytes: u64 },
 }
@@ -34,16 +37,18 @@ impl MemoryGroup {
         let hierarchy = Path::new("/sys/fs/cgroup");
         match memory_v1(&own) {
             Some(own) => MemoryGroup::v1(&hierarchy.join("memory").join(own), limit_bytes),
-            None if hierarchy.join("cgroup.controllers").exists() => Ok(MemoryGroup::Scope { limit_bytes }),
+            None if hierarchy.join("cgroup.controllers").exists() => {
+                Ok(MemoryGroup::v2(hierarchy, limit_bytes).unwrap_or_else(|why| {
+                    eprintln!("note: {why}: asking systemd-run");
+                    MemoryGroup::Scope { limit_bytes }
+                }))
+            }
             None => Err(GroupError::Unavailable),
         }
     }
 
     fn v1(own: &Path, limit_bytes: u64) -> Result<MemoryGroup, GroupError> {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let folder = own.join(format!("esker-peer-{}-{number}", std::process::id()));
-        std::fs::create_dir(&folder).map_err(|cause| GroupError::Write { path: folder.clone(), cause })?;
+        let folder = new_folder(own)?;
         let group = MemoryGroup::V1 { folder: folder.clone() };
         write(&folder.join("memory.limit_in_bytes"), &limit_bytes.to_string())?;
         // Memory and swap together; absent where swap is not accounted.
@@ -51,17 +56,30 @@ impl MemoryGroup {
         Ok(group)
     }
 
+    fn v2(root: &Path, limit_bytes: u64) -> Result<MemoryGroup, GroupError> {
+        write(&root.join("cgroup.subtree_control"), "+memory")?;
+        let folder = new_folder(root)?;
+        let group = MemoryGroup::V2 { folder: folder.clone() };
+        write(&folder.join("memory.max"), &limit_bytes.to_string())?;
+        // Absent where there is no swap.
+        let _ = write(&folder.join("memory.swap.max"), "0");
+        Ok(group)
+    }
+
     /// The command that runs `program` with the limit, as far as a command can.
     pub(crate) fn command(&self, program: &OsStr, arguments: &[OsString]) -> Command {
         match self {
-            MemoryGroup::V1 { .. } => {
+            MemoryGroup::V1 { .. } | MemoryGroup::V2 { .. } => {
                 let mut command = Command::new(program);
                 command.args(arguments);
                 command
             }
             MemoryGroup::Scope { limit_bytes } => {
                 let mut command = Command::new("systemd-run");
-                command.args(["--user", "--scope", "--quiet", "--collect"]);
+                if !is_root() {
+                    command.arg("--user");
+                }
+                command.args(["--scope", "--quiet", "--collect"]);
                 command.arg(format!("--property=MemoryMax={limit_bytes}"));
                 command.args(["--property=MemorySwapMax=0", "--"]).arg(program).args(arguments);
                 command
@@ -72,7 +90,9 @@ impl MemoryGroup {
     /// Puts a process that has just started into the group.
     pub(crate) fn enter(&self, pid: u32) -> Result<(), GroupError> {
         match self {
-            MemoryGroup::V1 { folder } => write(&folder.join("cgroup.procs"), &pid.to_string()),
+            MemoryGroup::V1 { folder } | MemoryGroup::V2 { folder } => {
+                write(&folder.join("cgroup.procs"), &pid.to_string())
+            }
             MemoryGroup::Scope { .. } => Ok(()),
         }
     }
@@ -81,6 +101,7 @@ impl MemoryGroup {
     pub(crate) fn peak_bytes(&self, pid: u32) -> Option<u64> {
         let path = match self {
             MemoryGroup::V1 { folder } => folder.join("memory.max_usage_in_bytes"),
+            MemoryGroup::V2 { folder } => folder.join("memory.peak"),
             MemoryGroup::Scope { .. } => {
                 let own = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
                 let path = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -93,10 +114,13 @@ impl MemoryGroup {
 
 impl Drop for MemoryGroup {
     fn drop(&mut self) {
-        if let MemoryGroup::V1 { folder } = self {
+        let is_v1 = matches!(self, MemoryGroup::V1 { .. });
+        if let MemoryGroup::V1 { folder } | MemoryGroup::V2 { folder } = self {
             // What page cache is left moves to the group above; the kernel may still be taking the process down.
             for _ in 0..20 {
-                let _ = std::fs::write(folder.join("memory.force_empty"), "0");
+                if is_v1 {
+                    let _ = std::fs::write(folder.join("memory.force_empty"), "0");
+                }
                 if std::fs::remove_dir(&*folder).is_ok() {
                     return;
                 }
@@ -105,6 +129,27 @@ impl Drop for MemoryGroup {
             eprintln!("note: control group {} is still in use and stays", folder.display());
         }
     }
+}
+
+/// A folder in `parent`, and so a group, of a name that no other run of this program takes.
+fn new_folder(parent: &Path) -> Result<PathBuf, GroupError> {
+    static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let folder = parent.join(format!("esker-peer-{}-{number}", std::process::id()));
+    std::fs::create_dir(&folder).map_err(|cause| GroupError::Write { path: folder.clone(), cause })?;
+    Ok(folder)
+}
+
+/// Whether this process is the superuser's: only others have a systemd of their own to ask.
+#[cfg(unix)]
+fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
+}
+
+#[cfg(not(unix))]
+fn is_root() -> bool {
+    false
 }
 
 fn write(path: &Path, text: &str) -> Result<(), GroupError> {
@@ -179,6 +224,27 @@ mod tests {
         assert_eq!(memory_v1(v1), Some("a/b"));
         assert_eq!(memory_v1("0::/user.slice\n"), None);
         assert_eq!(memory_v1("4:memory_pressure:/x\n"), None);
+    }
+
+    #[test]
+    fn a_group_of_version_2_is_a_folder_with_its_limit() {
+        // A plain folder in the hierarchy's place: the kernel would make the files, here writing does.
+        let root = tempfile::tempdir().expect("a folder");
+        let group = MemoryGroup::v2(root.path(), 1 << 30).expect("made");
+        let MemoryGroup::V2 { folder } = &group else { panic!("a group of version 2") };
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).expect(name);
+        assert_eq!((read("memory.max"), read("memory.swap.max")), ("1073741824".to_owned(), "0".to_owned()));
+        group.enter(77).expect("entered");
+        assert_eq!(read("cgroup.procs"), "77");
+        std::fs::write(folder.join("memory.peak"), "4096\n").expect("written");
+        assert_eq!(group.peak_bytes(77), Some(4096));
+        for file in ["memory.max", "memory.swap.max", "cgroup.procs", "memory.peak"] {
+            std::fs::remove_file(folder.join(file)).expect(file);
+        }
+        let folder = folder.clone();
+        drop(group);
+        assert!(!folder.exists(), "gone with its last use");
+        assert!(MemoryGroup::v2(&root.path().join("none"), 1).is_err());
     }
 
     #[test]

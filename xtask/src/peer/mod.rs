@@ -10,6 +10,7 @@ pub(crate) mod archive;
 mod esker;
 pub(crate) mod group;
 pub(crate) mod machine;
+mod measure;
 pub(crate) mod prompt;
 mod protocol;
 mod python;
@@ -23,7 +24,7 @@ mod unpack;
 pub(crate) use esker::run as esker_side;
 
 use clap::{Args, Subcommand};
-use python::{Binding, Python};
+use python::{Driver, Python};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,13 +48,15 @@ pub(crate) struct CommonArguments {
     /// Threads of either side; by default as many as there are physical cores.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// The llama.cpp package: a ready-made one, or one that is compiled here for this processor (needs a C++ compiler).
-    #[arg(long, value_enum, default_value_t = Binding::Xllamacpp)]
-    binding: Binding,
-    /// A Python that has the packages already; without it one is set up under target/peer.
+    /// The llama.cpp package: a ready-made one, or one that is compiled here for this processor (needs a C++ compiler). By
+    /// default the first that can be imported by the Python that is named; without one, xllamacpp.
+    #[arg(long, value_enum)]
+    driver: Option<Driver>,
+    /// A Python that has the packages already, in its own folders or in PYTHONPATH; without it one is set up under
+    /// target/peer.
     #[arg(long, value_name = "FILE")]
     python: Option<PathBuf>,
-    /// Instruction set that Esker uses (avx512, avx2, neon, scalar); by default the best one here.
+    /// Instruction set that Esker uses (avx512, avxvnni, avx2, neon, scalar); by default the best one here.
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
     /// Seconds that either side may take for one answer.
@@ -73,8 +76,8 @@ impl CommonArguments {
     /// The Python with llama.cpp in it, set up if need be, and the scripts beside it.
     fn python(&self, extra: &[&'static str]) -> Result<Python, python::PythonError> {
         match &self.python {
-            Some(program) => Python::existing(program, self.binding, &folder()),
-            None => Python::set_up(&folder(), self.binding, extra),
+            Some(program) => Python::existing(program, self.driver, &folder()),
+            None => Python::set_up(&folder(), self.driver.unwrap_or(Driver::Xllamacpp), extra),
         }
     }
 }

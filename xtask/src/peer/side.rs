@@ -152,6 +152,12 @@ impl Side {
         parse_resident(&status)
     }
 
+    /// Bytes that the kernel has read from disks on its behalf so far, page faults and reading ahead included; `None` where
+    /// it does not tell.
+    pub(crate) fn read_bytes(&self) -> Option<u64> {
+        parse_read_bytes(&std::fs::read_to_string(format!("/proc/{}/io", self.pid())).ok()?)
+    }
+
     fn last_words(&self) -> String {
         // The pipe's reader may be a moment behind the process's end.
         std::thread::sleep(Duration::from_millis(50));
@@ -205,6 +211,11 @@ fn parse_resident(status: &str) -> Resident {
     Resident { peak: field("VmHWM"), anonymous: field("RssAnon"), file: field("RssFile") }
 }
 
+/// `read_bytes` of `/proc/PID/io` (proc(5)); `rchar` above it counts what came from the page cache, too.
+fn parse_read_bytes(io: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix("read_bytes:"))?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,6 +233,13 @@ mod tests {
         let expected = Resident { peak: Some(2 << 20), anonymous: Some(4096), file: Some(1 << 20) };
         assert_eq!(parse_resident(status), expected);
         assert_eq!(parse_resident("VmHWM:\t many kB\n"), Resident::default());
+    }
+
+    #[test]
+    fn bytes_that_a_process_had_read() {
+        let io = "rchar: 77\nwchar: 5\nsyscr: 1\nread_bytes: 8192\nwrite_bytes: 4096\n";
+        assert_eq!(parse_read_bytes(io), Some(8192));
+        assert_eq!(parse_read_bytes("rchar: 77\n"), None);
     }
 
     #[test]

@@ -16,7 +16,9 @@ class Side:
         isa = llama_cpp.llama_print_system_info().decode().strip()
         return {"version": f"llama-cpp-python {llama_cpp.__version__}", "isa": isa}
 
-    def load(self, model, threads, context, kv, flash_attention, isa):
+    def load(self, model, threads, context, kv, flash_attention, isa, memory, probe_folder):
+        if memory is not None:
+            raise NotImplementedError("this package has no switch for weights that are left as they are in the file")
         kv_type = llama_cpp.GGML_TYPE_F32 if kv == "f32" else llama_cpp.GGML_TYPE_F16
         started = time.perf_counter()
         self.llama = llama_cpp.Llama(
@@ -32,15 +34,19 @@ class Side:
             verbose=False,
         )
         self.batch = 2048
+        self.held = []
         self.vocab = self.llama.n_vocab()
         return {"load_ms": (time.perf_counter() - started) * 1e3}
 
-    def complete(self, prompt, n, top, ignore_eos):
+    def complete(self, prompt, n, top, ignore_eos, resume):
         context = self.llama.ctx
-        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+        if not (resume and self.held and len(self.held) < len(prompt) and prompt[: len(self.held)] == self.held):
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+            self.held = []
+        rest = prompt[len(self.held) :]
         started = time.perf_counter()
-        for at in range(0, len(prompt), self.batch):
-            self.decode(prompt[at : at + self.batch])
+        for at in range(0, len(rest), self.batch):
+            self.decode(rest[at : at + self.batch])
         tokens, places = [], []
         first = None
         while True:
@@ -57,7 +63,7 @@ class Side:
             self.decode([token])
         return {
             "tokens": tokens,
-            "prompt_n": len(prompt),
+            "prompt_n": len(rest),
             "prompt_ms": (first - started) * 1e3,
             "decode_ms": (now - first) * 1e3,
             "top": places,
@@ -75,7 +81,9 @@ class Side:
         batch = llama_cpp.llama_batch_get_one(array, len(tokens))
         code = llama_cpp.llama_decode(self.llama.ctx, batch)
         if code != 0:
+            self.held = []
             raise RuntimeError(f"llama_decode returned {code}")
+        self.held += tokens
 
     def logits(self):
         row = llama_cpp.llama_get_logits_ith(self.llama.ctx, -1)

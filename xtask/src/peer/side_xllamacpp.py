@@ -18,7 +18,7 @@ class Side:
         build = version.rsplit(".", 1)[-1]
         return {"version": f"xllamacpp {version} (llama.cpp b{build})", "isa": xllamacpp.get_system_info().strip()}
 
-    def load(self, model, threads, context, kv, flash_attention, isa):
+    def load(self, model, threads, context, kv, flash_attention, isa, memory, probe_folder):
         params = xllamacpp.CommonParams()
         params.model.path = model
         params.cpuparams.n_threads = threads
@@ -39,11 +39,15 @@ class Side:
         # Looks for a context and a split over devices that fit; both are given.
         params.fit_params = False
         params.verbosity = 1
+        if memory is not None:
+            params.load_mode = xllamacpp.llama_load_mode.LLAMA_LOAD_MODE_MMAP
+            # Repacked weights are the process's own memory, which the kernel cannot take back.
+            params.no_extra_bufts = True
         started = time.perf_counter()
         self.server = xllamacpp.Server(params)
         return {"load_ms": (time.perf_counter() - started) * 1e3}
 
-    def complete(self, prompt, n, top, ignore_eos):
+    def complete(self, prompt, n, top, ignore_eos, resume):
         reply = self.post(
             "/completion",
             {
@@ -55,7 +59,7 @@ class Side:
                 "top_k": 1,
                 "n_probs": top,
                 "ignore_eos": ignore_eos,
-                "cache_prompt": False,
+                "cache_prompt": resume,
                 "return_tokens": True,
             },
         )

@@ -9,12 +9,12 @@
 //! Esker is from itself when only its keys and values are rounded to f16; where tokens part, the margin is shown, and
 //! `--strict` makes that an error too.
 
+use super::measure::side_command;
 use super::protocol::{
     Candidate, Complete, Completion, Facts, Kv, Load, Loaded, Rendered, Request, Scores, Tokens,
 };
 use super::python::{self, Python};
 use super::side::{Side, SideError, Who};
-use super::speed::side_command;
 use super::table::columns;
 use super::unpack;
 use super::{CommonArguments, PeerError};
@@ -130,6 +130,8 @@ impl Sides {
                 kv,
                 flash_attention: false,
                 isa: arguments.common.isa.clone(),
+                memory: None,
+                probe_folder: None,
             };
             let _: Loaded = side.ask(&Request::Load(load))?;
             let facts: Facts = side.ask(&Request::Facts)?;
@@ -237,7 +239,13 @@ fn continuations(
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (name, prompt) in prompts {
-        let request = Request::Complete(Complete { prompt: prompt.clone(), n, top: TOP, ignore_eos: false });
+        let request = Request::Complete(Complete {
+            prompt: prompt.clone(),
+            n,
+            top: TOP,
+            ignore_eos: false,
+            resume: false,
+        });
         let (ours, theirs): (Completion, Completion) =
             (sides.esker.ask(&request)?, sides.llama.ask(&request)?);
         let score = Request::Score {

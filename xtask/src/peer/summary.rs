@@ -4,7 +4,7 @@
 //! The interval is the one for a median that needs no assumption about distributions: between the k-th smallest and the
 //! k-th largest ratio, k as large as 95 % coverage allows (binomial order statistics).
 
-use super::archive::{Raw, Run};
+use super::archive::{Phase, Raw, Run};
 use super::side::Who;
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub(crate) const OTHERS_MAX: f64 = 0.25;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Quantity {
-    /// Decode steps per second after a prompt of so many tokens.
+    /// Decode steps per second of a sequence that began with a prompt of so many tokens.
     Decode(usize),
     /// Prompt tokens per second of a prompt of so many tokens.
     Prefill(usize),
@@ -68,6 +68,12 @@ pub(crate) struct Line {
     pub(crate) drift_llama_cpp: Option<f64>,
     /// Pairs in which both sides drew the same tokens; rounding may part them.
     pub(crate) same_tokens: Option<usize>,
+    /// Bytes read from disks per token by Esker, median over pairs; `None` where the system does not tell, and for starts.
+    #[serde(default)]
+    pub(crate) read_esker: Option<f64>,
+    /// The same for llama.cpp.
+    #[serde(default)]
+    pub(crate) read_llama_cpp: Option<f64>,
     /// Cores that others kept busy during half of the runs at least; `None` where the system does not tell.
     pub(crate) others: Option<f64>,
     /// The verdict.
@@ -90,44 +96,51 @@ pub(crate) struct Interval {
 struct Pair {
     esker: f64,
     llama_cpp: f64,
+    read: [Option<f64>; 2],
     others: [Option<f64>; 2],
 }
 
 /// All quantities that the archive has pairs for.
 pub(crate) fn summarize(raw: &Raw) -> Vec<Line> {
     let margin = raw.settings.margin;
-    let of_runs = |length: usize, rate: &dyn Fn(&Run) -> f64| -> Vec<Pair> {
+    let of_runs = |phase: Phase, length: usize, rate: &dyn Fn(&Run) -> f64| -> Vec<Pair> {
         let pair = |&(e, l): &(&Run, &Run)| Pair {
             esker: rate(e),
             llama_cpp: rate(l),
+            read: [e.read_per_token(), l.read_per_token()],
             others: [e.others, l.others],
         };
-        pairs(raw, length).iter().map(pair).collect()
+        pairs(raw, phase, length).iter().map(pair).collect()
     };
     let mut lines = Vec::new();
     for &context in &raw.settings.context {
         let steps = |run: &Run| per_second(run.tokens.len().saturating_sub(1), run.decode_ms);
-        let same = pairs(raw, context).iter().filter(|(e, l)| e.tokens == l.tokens).count();
-        lines.extend(line(Quantity::Decode(context), &of_runs(context, &steps), margin, Some(same)));
+        let same = pairs(raw, Phase::Decode, context).iter().filter(|(e, l)| e.tokens == l.tokens).count();
+        let pairs = of_runs(Phase::Decode, context, &steps);
+        lines.extend(line(Quantity::Decode(context), &pairs, margin, Some(same)));
     }
     for &tokens in &raw.settings.prompt_tokens {
         let rate = |run: &Run| per_second(run.length, run.prompt_ms);
-        lines.extend(line(Quantity::Prefill(tokens), &of_runs(tokens, &rate), margin, None));
+        let pairs = of_runs(Phase::Prefill, tokens, &rate);
+        lines.extend(line(Quantity::Prefill(tokens), &pairs, margin, None));
     }
     let start = |pair: usize, who: Who| raw.starts.iter().find(|s| s.pair == Some(pair) && s.who == who);
-    let starts = (0..raw.settings.pairs).filter_map(|pair| {
+    let starts = (0..raw.settings.starts.unwrap_or(raw.settings.pairs)).filter_map(|pair| {
         let (e, l) = (start(pair, Who::Esker)?, start(pair, Who::LlamaCpp)?);
         let others = [e.others, l.others];
-        Some(Pair { esker: e.first_token_ms, llama_cpp: l.first_token_ms, others })
+        Some(Pair { esker: e.first_token_ms, llama_cpp: l.first_token_ms, read: [None; 2], others })
     });
     lines.extend(line(Quantity::FirstToken, &starts.collect::<Vec<_>>(), margin, None));
     lines
 }
 
-/// The two runs of each pair with prompts of `length` tokens.
-fn pairs(raw: &Raw, length: usize) -> Vec<(&Run, &Run)> {
+/// The two runs of each pair for `phase` with prompts of `length` tokens.
+fn pairs(raw: &Raw, phase: Phase, length: usize) -> Vec<(&Run, &Run)> {
     let find = |pair: usize, who: Who| {
-        raw.runs.iter().find(|run| run.pair == Some(pair) && run.who == who && run.length == length)
+        raw.runs.iter().find(|run| {
+            let is_for_it = run.phase == phase || run.phase == Phase::Both;
+            run.pair == Some(pair) && run.who == who && run.length == length && is_for_it
+        })
     };
     (0..raw.settings.pairs).filter_map(|pair| find(pair, Who::Esker).zip(find(pair, Who::LlamaCpp))).collect()
 }
@@ -153,6 +166,10 @@ fn line(quantity: Quantity, pairs: &[Pair], margin: f64, same_tokens: Option<usi
     let llama_cpp: Vec<f64> = pairs.iter().map(|pair| pair.llama_cpp).collect();
     let others: Vec<f64> = pairs.iter().flat_map(|pair| pair.others).flatten().collect();
     let others = (!others.is_empty()).then(|| median(&others));
+    let read = [0, 1].map(|side| {
+        let read: Option<Vec<f64>> = pairs.iter().map(|pair| pair.read[side]).collect();
+        read.map(|read| median(&read))
+    });
     let sorted = sorted(&ratios);
     let (middle, interval) = (median(&ratios), interval(&sorted));
     let alone = others.is_none_or(|cores| cores <= OTHERS_MAX);
@@ -168,6 +185,8 @@ fn line(quantity: Quantity, pairs: &[Pair], margin: f64, same_tokens: Option<usi
         drift_esker: drift(&esker),
         drift_llama_cpp: drift(&llama_cpp),
         same_tokens,
+        read_esker: read[0],
+        read_llama_cpp: read[1],
         others,
         verdict: if alone { verdict(middle, interval, margin) } else { Verdict::Inconclusive },
         ratios,
@@ -219,4 +238,4 @@ fn verdict(median: f64, interval: Option<Interval>, margin: f64) -> Verdict {
 
 #[cfg(test)]
 #[path = "summary_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,7 +1,7 @@
 //! Summaries of made-up readings.
 
 use super::*;
-use crate::peer::archive::{ModelFile, Settings, Start};
+use crate::peer::archive::{ModelFile, Phase, Settings, Start};
 use crate::peer::machine::Machine;
 use crate::peer::protocol::Facts;
 
@@ -21,11 +21,13 @@ fn raw(pairs: usize) -> Raw {
             threads: 2,
             pairs,
             warm_ups: 1,
+            starts: None,
             prompt_tokens: vec![512],
             context: vec![128],
             generate: 3,
             capacity: 1024,
             memory_limit: None,
+            esker_memory: None,
             margin: 0.05,
         },
         prompt_ids: vec![1],
@@ -36,11 +38,22 @@ fn raw(pairs: usize) -> Raw {
 }
 
 fn run(pair: Option<usize>, who: Who, length: usize, prompt_ms: f64, decode_ms: f64) -> Run {
-    Run { pair, who, length, prompt_ms, decode_ms, tokens: vec![1, 2, 3], others: Some(0.1) }
+    Run {
+        pair,
+        who,
+        phase: if length == 128 { Phase::Decode } else { Phase::Prefill },
+        length,
+        computed: Some(if length == 128 { 1 } else { length }),
+        prompt_ms,
+        decode_ms,
+        tokens: vec![1, 2, 3],
+        read_bytes: None,
+        others: Some(0.1),
+    }
 }
 
 /// Seven pairs in which Esker decodes 1.5 times and prefills half as fast, and starts in a quarter of the time.
-fn seven() -> Raw {
+pub(crate) fn seven() -> Raw {
     let mut raw = raw(7);
     for who in [Who::Esker, Who::LlamaCpp] {
         // A warm-up that would turn every figure round if it counted.
@@ -103,6 +116,32 @@ fn a_run_without_its_partner_is_no_pair() {
     raw.runs.retain(|run| run.pair.is_none());
     let lines = summarize(&raw);
     assert_eq!(lines.len(), 1, "only starts are left: warm-ups never count");
+}
+
+#[test]
+fn a_turn_and_a_prompt_of_one_length_are_told_apart() {
+    let mut raw = seven();
+    raw.settings.prompt_tokens = vec![128];
+    assert_eq!(summarize(&raw).len(), 2, "turns have no prefill to be timed");
+    let mut older = seven();
+    older.settings.prompt_tokens = vec![128, 512];
+    older.runs.iter_mut().for_each(|run| (run.phase, run.computed) = (Phase::Both, None));
+    let quantities: Vec<Quantity> = summarize(&older).iter().map(|line| line.quantity).collect();
+    let all = [Quantity::Decode(128), Quantity::Prefill(128), Quantity::Prefill(512), Quantity::FirstToken];
+    assert_eq!(quantities, all, "older runs were both");
+}
+
+#[test]
+fn bytes_read_are_per_token_that_was_computed() {
+    let mut raw = seven();
+    assert_eq!((summarize(&raw)[0].read_esker, summarize(&raw)[1].read_llama_cpp), (None, None));
+    raw.runs.iter_mut().for_each(|run| run.read_bytes = Some(600 * (run.pair.unwrap_or(0) as u64 + 1)));
+    let lines = summarize(&raw);
+    // The fourth of seven; in a turn of three tokens one was computed before the first and one before each other.
+    assert_eq!((lines[0].read_esker, lines[0].read_llama_cpp), (Some(800.0), Some(800.0)));
+    assert_eq!(lines[1].read_esker, Some(2400.0 / 514.0));
+    raw.runs.iter_mut().find(|run| run.pair == Some(2)).expect("a run").read_bytes = None;
+    assert_eq!(summarize(&raw)[0].read_esker, None, "all pairs or none");
 }
 
 #[test]

@@ -60,6 +60,16 @@ pub(crate) fn speed(archive: &Archive, lines: &[Line]) -> String {
             );
         }
     }
+    if settings.memory_limit.is_some() {
+        for line in lines {
+            if let (Some(esker), Some(llama_cpp)) = (line.read_esker, line.read_llama_cpp) {
+                let name = quantity_name(line.quantity);
+                let (esker, llama_cpp) = (esker / 1e6, llama_cpp / 1e6);
+                let _ =
+                    writeln!(out, "{name}: MB read per token: Esker {esker:.1}, llama.cpp {llama_cpp:.1}");
+            }
+        }
+    }
     for line in lines.iter().filter(|l| l.same_tokens.is_some_and(|n| n < l.ratios.len())) {
         let (same, of) = (line.same_tokens.unwrap_or(0), line.ratios.len());
         let _ =
@@ -180,6 +190,8 @@ mod tests {
             drift_esker: None,
             drift_llama_cpp: None,
             same_tokens: Some(7),
+            read_esker: None,
+            read_llama_cpp: None,
             others: None,
             verdict: Verdict::Faster,
         };

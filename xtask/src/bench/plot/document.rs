@@ -4,12 +4,18 @@ use super::PlotError;
 use std::path::Path;
 
 /// The tables, in the order of a new document, with what stands above each.
-const SECTIONS: [(&str, &str, &str, &[&str]); 7] = [
+const SECTIONS: [(&str, &str, &str, &[&str]); 8] = [
     (
         "speed",
         "Beside llama.cpp",
-        "`cargo xtask peer speed`: the same file, token ids and number of threads, in alternating pairs. The ratio is above 1 where Esker is better: median over pairs, least and largest.",
+        "`cargo xtask peer speed`: the same file, token ids and number of threads, in alternating pairs. The ratio is above 1 where Esker is better: median over pairs, least and largest. Decode goes on with one sequence per side in turns, so the context is longer by what was generated; older archives, which say `prompt anew`, gave the whole prompt again in each pair.",
         &["speed.svg"],
+    ),
+    (
+        "streamed",
+        "Streamed, beside llama.cpp",
+        "`cargo xtask peer speed --memory-limit`: each side in a memory group of its own that is smaller than the model, page cache included. Esker reads experts from the disk, llama.cpp maps the file and leaves weights as they are in it (`--no-repack`), so that the kernel can drop pages. Bytes are those that the kernel read from the disk for a side, per token that went through the model.",
+        &[],
     ),
     (
         "memory",

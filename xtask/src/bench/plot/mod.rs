@@ -4,6 +4,7 @@
 //! folder's name (`docs/performance.md` for `docs/performance`), between markers. The document's other text is left as it
 //! is. What comes out depends on the archives alone, so a test can hold the document to them.
 
+mod beside;
 mod document;
 mod svg;
 mod tables;
@@ -51,7 +52,7 @@ pub(crate) enum PlotError {
     Markers { path: PathBuf, begin: String, end: String },
 }
 
-const FORMATS: [&str; 4] = [speed::FORMAT, stream::FORMAT, growth::FORMAT, kernels::FORMAT];
+const FORMATS: [&str; 5] = [speed::FORMAT, speed::FORMAT_1, stream::FORMAT, growth::FORMAT, kernels::FORMAT];
 
 /// An archive and its file's name.
 struct Named<T> {
@@ -147,7 +148,7 @@ impl Archives {
         let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Format { format } = parsed(path, text)?;
         let (command, is_right) = match format.as_str() {
-            speed::FORMAT => {
+            speed::FORMAT | speed::FORMAT_1 => {
                 let archive: speed::Archive = parsed(path, text)?;
                 let is_right = summary::summarize(&archive.raw) == archive.summary;
                 let command = archive.raw.command.clone();
@@ -186,15 +187,16 @@ impl Archives {
     /// Pictures of what there is, and all tables, those of what there is none of saying so.
     fn draw(&self) -> Drawn {
         let pictures = [
-            ("speed.svg", tables::speed_picture(&self.speed)),
+            ("speed.svg", beside::picture(&self.speed)),
             ("stream.svg", tables::stream_picture(&self.stream)),
             ("growth-decode.svg", tables::decode_picture(&self.growth)),
             ("growth-prefill.svg", tables::prefill_picture(&self.growth)),
             ("kernels.svg", tables::kernels_picture(&self.kernels)),
         ];
         let tables = vec![
-            ("speed", tables::speed(&self.speed)),
-            ("memory", tables::memory(&self.speed)),
+            ("speed", beside::speed(&self.speed)),
+            ("streamed", beside::streamed(&self.speed)),
+            ("memory", beside::memory(&self.speed)),
             ("stream", tables::stream(&self.stream)),
             ("growth", tables::growth(&self.growth)),
             ("kernels", tables::products(&self.kernels)),

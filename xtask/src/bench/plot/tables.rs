@@ -4,16 +4,12 @@ use super::svg::{Lines, Range, Ranges, Scale, Series};
 use super::{Archives, GrowthArchive, KernelsArchive, Named, StreamArchive};
 use crate::bench::record::Run;
 use crate::bench::spread::Spread;
-use crate::peer::archive::Archive as SpeedArchive;
 use crate::peer::machine::Machine;
-use crate::peer::side::Who;
-use crate::peer::summary::{Line, Quantity};
-use crate::peer::table::{quantity_name, reading, verdict_name};
 
 const NONE: &str = "Nothing measured yet.\n";
 
 /// A table in Markdown; `NONE` without rows. The first column is to the left.
-fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
+pub(super) fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     if rows.is_empty() {
         return NONE.to_owned();
     }
@@ -24,11 +20,11 @@ fn table(head: &[&str], rows: Vec<Vec<String>>) -> String {
     line(&head) + &line(&rule) + &body
 }
 
-fn model(name: &str) -> &str {
+pub(super) fn model(name: &str) -> &str {
     name.strip_suffix(".gguf").unwrap_or(name)
 }
 
-fn link<T>(named: &Named<T>) -> String {
+pub(super) fn link<T>(named: &Named<T>) -> String {
     format!("[{0}]({1}/{0})", named.file, named.folder)
 }
 
@@ -37,12 +33,12 @@ fn spread(spread: &Spread, scale: f64, digits: usize) -> String {
     format!("{} ({} to {})", cell(spread.median), cell(spread.min), cell(spread.max))
 }
 
-fn mebibytes(bytes: u64) -> String {
+pub(super) fn mebibytes(bytes: u64) -> String {
     format!("{:.0}", bytes as f64 / f64::from(1 << 20))
 }
 
 /// Names of series; two of one model get their files' names too.
-fn names<T>(archives: &[Named<T>], model_of: impl Fn(&T) -> &str) -> Vec<String> {
+pub(super) fn names<T>(archives: &[Named<T>], model_of: impl Fn(&T) -> &str) -> Vec<String> {
     let of = |named: &Named<T>| model(model_of(&named.archive)).to_owned();
     let all: Vec<String> = archives.iter().map(of).collect();
     let is_double = |name: &String| all.iter().filter(|&other| other == name).count() > 1;
@@ -51,76 +47,6 @@ fn names<T>(archives: &[Named<T>], model_of: impl Fn(&T) -> &str) -> Vec<String>
         false => name.clone(),
     };
     all.iter().zip(archives).map(name).collect()
-}
-
-fn speed_lines(archives: &[Named<SpeedArchive>]) -> impl Iterator<Item = (&Named<SpeedArchive>, &Line)> {
-    archives.iter().flat_map(|named| named.archive.summary.iter().map(move |line| (named, line)))
-}
-
-/// Esker beside llama.cpp.
-pub(super) fn speed(archives: &[Named<SpeedArchive>]) -> String {
-    let head =
-        ["model", "", "Esker", "llama.cpp", "ratio", "min", "max", "pairs", "Esker is", "threads", "archive"];
-    let row = |(named, line): (&Named<SpeedArchive>, &Line)| {
-        let limit = named.archive.raw.settings.memory_limit;
-        let limit = limit.map_or_else(String::new, |limit| format!(", {} MiB of memory", mebibytes(limit)));
-        vec![
-            format!("{}{limit}", model(&named.archive.raw.model.name)),
-            quantity_name(line.quantity),
-            reading(line.quantity, line.esker),
-            reading(line.quantity, line.llama_cpp),
-            format!("{:.2}", line.median),
-            format!("{:.2}", line.min),
-            format!("{:.2}", line.max),
-            line.ratios.len().to_string(),
-            verdict_name(line.verdict).to_owned(),
-            named.archive.raw.settings.threads.to_string(),
-            link(named),
-        ]
-    };
-    table(&head, speed_lines(archives).map(row).collect())
-}
-
-/// The ratios.
-pub(super) fn speed_picture(archives: &[Named<SpeedArchive>]) -> Option<String> {
-    let names = names(archives, |a| &a.raw.model.name);
-    let rows = archives.iter().zip(&names).flat_map(|(named, name)| {
-        named.archive.summary.iter().map(move |line| Range {
-            name: format!("{name}: {}", quantity_name(line.quantity)),
-            value: line.median,
-            min: line.min,
-            max: line.max,
-            kind: match line.quantity {
-                Quantity::Decode(_) => 0,
-                Quantity::Prefill(_) => 1,
-                Quantity::FirstToken => 2,
-            },
-        })
-    });
-    let title = "Esker beside llama.cpp: how many times as fast";
-    let x = "ratio, above 1 where Esker is faster; median and range over pairs";
-    (!archives.is_empty())
-        .then(|| Ranges { title, x, x_scale: Scale::Log, rows: rows.collect(), marks: &[1.0] }.svg())
-}
-
-/// Memory of both sides.
-pub(super) fn memory(archives: &[Named<SpeedArchive>]) -> String {
-    let head = ["model", "Esker, MiB", "llama.cpp, MiB", "before loading", "before loading", "archive"];
-    let row = |named: &Named<SpeedArchive>| {
-        let most =
-            |who: Who| named.archive.raw.memory.iter().filter(|m| m.who == who).max_by_key(|m| m.after.peak);
-        let (esker, llama_cpp) = (most(Who::Esker)?, most(Who::LlamaCpp)?);
-        let cell = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), mebibytes);
-        Some(vec![
-            model(&named.archive.raw.model.name).to_owned(),
-            cell(esker.after.peak),
-            cell(llama_cpp.after.peak),
-            cell(esker.idle.peak),
-            cell(llama_cpp.idle.peak),
-            link(named),
-        ])
-    };
-    table(&head, archives.iter().filter_map(row).collect())
 }
 
 /// Experts on disk.

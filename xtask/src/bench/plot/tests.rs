@@ -53,7 +53,7 @@ fn a_folder_is_drawn_the_same_each_time() {
     let plot = || run(&PlotArguments { archives: vec![], out: out.clone() }).expect("drawn");
     plot();
     let document = std::fs::read_to_string(out.with_extension("md")).expect("a document");
-    assert_eq!(document.matches("Nothing measured yet.").count(), 7);
+    assert_eq!(document.matches("Nothing measured yet.").count(), 8);
     plot();
     assert_eq!(std::fs::read_to_string(out.with_extension("md")).expect("a document"), document);
 }
