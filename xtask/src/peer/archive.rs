@@ -67,6 +67,9 @@ pub(crate) struct ModelFile {
     pub(crate) bytes: u64,
     /// SHA-256 of each of its files.
     pub(crate) sha256: Vec<String>,
+    /// Bytes that the kernel reads ahead on the disk that it lies on: what page faults of a mapped file are answered with.
+    #[serde(default)]
+    pub(crate) read_ahead_bytes: Option<u64>,
 }
 
 /// What was asked for.

@@ -97,6 +97,25 @@ pub(crate) fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
+/// Bytes that the kernel reads ahead on the device of `file`, where a mapped file is read in order; page faults of a process
+/// that does not ask for anything else are answered with reads of up to this size.
+#[cfg(target_os = "linux")]
+pub(crate) fn read_ahead(file: &Path) -> Option<u64> {
+    use std::os::linux::fs::MetadataExt;
+    let device = std::fs::metadata(file).ok()?.st_dev();
+    // As glibc's `gnu_dev_major` and `gnu_dev_minor` take it apart.
+    let major = (device >> 8 & 0xfff) | (device >> 32 & !0xfff);
+    let minor = (device & 0xff) | (device >> 12 & !0xff);
+    let kilobytes = std::fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).ok()?;
+    kilobytes.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Only Linux tells.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn read_ahead(_file: &Path) -> Option<u64> {
+    None
+}
+
 /// The command line of this process. Of files only the names are kept: where they lie on a machine is nobody's business.
 pub(crate) fn command() -> Vec<String> {
     std::env::args().map(|argument| without_folders(&argument)).collect()
@@ -160,6 +179,14 @@ mod tests {
         assert_eq!(without_folders("/some/where/m.gguf"), "m.gguf");
         assert_eq!(without_folders("--json=/some/where/a.json"), "--json=a.json");
         assert_eq!(without_folders("some/folder/"), "folder");
+    }
+
+    #[test]
+    fn read_ahead_is_of_whole_pages() {
+        assert_eq!(read_ahead(Path::new("no/such/file")), None);
+        if let Some(bytes) = read_ahead(Path::new(env!("CARGO_MANIFEST_DIR"))) {
+            assert_eq!(bytes % 4096, 0, "{bytes}");
+        }
     }
 
     #[test]

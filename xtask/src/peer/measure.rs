@@ -179,9 +179,9 @@ impl<'a> Bench<'a> {
     }
 
     fn retire(&mut self, process: Process) {
-        let Process { who, side, idle, group } = process;
+        let Process { who, side, idle, group } = &process;
         let group_peak = group.as_ref().and_then(|group| group.peak_bytes(side.pid()));
-        self.memory.push(Memory { who, idle, after: side.resident(), group_peak });
+        self.memory.push(Memory { who: *who, idle: *idle, after: side.resident(), group_peak });
     }
 
     fn prefill(&mut self, processes: &mut [Process; 2]) -> Result<(), PeerError> {

@@ -142,7 +142,8 @@ fn model_file(python: &Python, gguf: &Gguf) -> Result<ModelFile, PeerError> {
         gguf.files.first().and_then(|f| f.file_name()).unwrap_or_default().to_string_lossy().into_owned();
     let bytes = gguf.files.iter().filter_map(|f| Some(f.metadata().ok()?.len())).sum();
     let sha256 = gguf.files.iter().map(|f| python.sha256(f)).collect::<Result<_, _>>()?;
-    Ok(ModelFile { name, bytes, sha256 })
+    let read_ahead_bytes = gguf.files.first().and_then(|file| machine::read_ahead(file));
+    Ok(ModelFile { name, bytes, sha256, read_ahead_bytes })
 }
 
 /// Checks the arguments against each other and against what the model was trained for.

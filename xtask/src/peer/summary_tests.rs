@@ -16,7 +16,12 @@ fn raw(pairs: usize) -> Raw {
         commit: None,
         esker: facts.clone(),
         llama_cpp: facts,
-        model: ModelFile { name: "m.gguf".to_owned(), bytes: 1, sha256: vec![] },
+        model: ModelFile {
+            name: "m.gguf".to_owned(),
+            bytes: 1,
+            sha256: vec![],
+            read_ahead_bytes: Some(8 << 20),
+        },
         settings: Settings {
             threads: 2,
             pairs,

@@ -103,6 +103,7 @@ pub(super) fn streamed(archives: &[Named<Archive>]) -> String {
         "llama.cpp",
         "group's peak, MiB: Esker",
         "llama.cpp",
+        "kernel's read-ahead, KiB",
         "threads",
         "archive",
     ];
@@ -119,6 +120,8 @@ pub(super) fn streamed(archives: &[Named<Archive>]) -> String {
         row.extend(readings(line));
         row.extend([read(line.read_esker), read(line.read_llama_cpp)]);
         row.extend([group(Who::Esker), group(Who::LlamaCpp)]);
+        let ahead = raw.model.read_ahead_bytes;
+        row.push(ahead.map_or_else(|| "?".to_owned(), |bytes| (bytes / 1024).to_string()));
         row.extend([raw.settings.threads.to_string(), link(named)]);
         Some(row)
     };
@@ -179,7 +182,7 @@ mod tests {
         let decode = streamed.lines().find(|line| line.contains("decode at 128")).expect("a row");
         assert!(decode.contains("| m | 10 of 40 |"), "{decode}");
         // A turn of three tokens computes one before the first and one before each other.
-        assert!(decode.contains("| 2.0 | 2.0 | 9 | 10 |"), "{decode}");
+        assert!(decode.contains("| 2.0 | 2.0 | 9 | 10 | 8192 |"), "{decode}");
         let start = streamed.lines().find(|line| line.contains("first token")).expect("a row");
         assert!(start.contains("| - | - | 9 | 10 |"), "{start}");
         assert_eq!(memory(&both).lines().count(), 3, "resident memory of what was not limited");

@@ -14,7 +14,7 @@ const SECTIONS: [(&str, &str, &str, &[&str]); 8] = [
     (
         "streamed",
         "Streamed, beside llama.cpp",
-        "`cargo xtask peer speed --memory-limit`: each side in a memory group of its own that is smaller than the model, page cache included. Esker reads experts from the disk, llama.cpp maps the file and leaves weights as they are in it (`--no-repack`), so that the kernel can drop pages. Bytes are those that the kernel read from the disk for a side, per token that went through the model.",
+        "`cargo xtask peer speed --memory-limit`: each side in a memory group of its own that is smaller than the model, page cache included. Esker reads experts from the disk, llama.cpp maps the file and leaves weights as they are in it (`--no-repack`), so that the kernel can drop pages. Bytes are those that the kernel read from the disk for a side, per token that went through the model; of a mapped file they depend on the kernel's read-ahead (`read_ahead_kb`).",
         &[],
     ),
     (
