@@ -135,8 +135,13 @@ pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
 }
 
-/// The checked-out commit, with `-dirty` after it if files differ from it.
+/// The checked-out commit, with `-dirty` after it if files differ from it; of a program that was carried to a machine
+/// without the sources, what `ESKER_COMMIT` says.
 pub(crate) fn commit(workspace: &Path) -> Option<String> {
+    checked_out(workspace).or_else(|| std::env::var("ESKER_COMMIT").ok().filter(|said| !said.is_empty()))
+}
+
+fn checked_out(workspace: &Path) -> Option<String> {
     let output = Command::new("git")
         .arg("-C")
         .arg(workspace)
@@ -179,6 +184,13 @@ mod tests {
         assert_eq!(without_folders("/some/where/m.gguf"), "m.gguf");
         assert_eq!(without_folders("--json=/some/where/a.json"), "--json=a.json");
         assert_eq!(without_folders("some/folder/"), "folder");
+    }
+
+    #[test]
+    fn without_sources_there_is_no_commit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(checked_out(&folder.path().join("none")), None);
+        assert_eq!(checked_out(folder.path()), None, "no repository");
     }
 
     #[test]

@@ -107,7 +107,9 @@ pub(crate) fn reading(quantity: Quantity, value: f64) -> String {
         Quantity::Decode(_) | Quantity::Prefill(_) => "tok/s",
         Quantity::FirstToken => "ms",
     };
-    format!("{value:.1} {unit}")
+    // Streamed models give fractions of a token per second.
+    let digits = if value < 10.0 { 2 } else { 1 };
+    format!("{value:.digits$} {unit}")
 }
 
 /// The verdict in a word.
@@ -198,6 +200,7 @@ mod tests {
         let cells = row(&line);
         assert_eq!(cells[0], "decode at 128");
         assert_eq!(cells[1], "100.0 tok/s");
+        assert_eq!(reading(Quantity::Decode(128), 0.197), "0.20 tok/s");
         assert_eq!(cells[6], "1.90 to 2.10 (98.4 %)");
         assert_eq!(cells[7..], ["2.20", "faster"]);
         let few = Line { interval: None, verdict: Verdict::Inconclusive, ..line };
