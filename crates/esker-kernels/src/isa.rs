@@ -11,6 +11,8 @@ pub enum Isa {
     Scalar,
     /// x86-64 with AVX2, FMA and F16C (2013 and later).
     Avx2,
+    /// AVX2 and AVX-VNNI (Intel from Alder Lake and AMD from Zen 5 on).
+    AvxVnni,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later).
     Avx512,
     /// AArch64 with Advanced SIMD (always there).
@@ -19,7 +21,7 @@ pub enum Isa {
 
 impl Isa {
     /// All variants, best first within an architecture.
-    pub const ALL: [Isa; 4] = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Scalar];
+    pub const ALL: [Isa; 5] = [Isa::Avx512, Isa::AvxVnni, Isa::Avx2, Isa::Neon, Isa::Scalar];
 
     /// True if this build and this CPU have it.
     pub fn is_available(self) -> bool {
@@ -31,6 +33,8 @@ impl Isa {
                     && is_x86_feature_detected!("fma")
                     && is_x86_feature_detected!("f16c")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::AvxVnni => Isa::Avx2.is_available() && is_x86_feature_detected!("avxvnni"),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 Isa::Avx2.is_available()
@@ -57,6 +61,7 @@ impl Isa {
         match self {
             Isa::Scalar => "scalar",
             Isa::Avx2 => "avx2",
+            Isa::AvxVnni => "avxvnni",
             Isa::Avx512 => "avx512",
             Isa::Neon => "neon",
         }
@@ -71,7 +76,7 @@ impl fmt::Display for Isa {
 
 /// A name that is no instruction set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown instruction set `{name}` (known: avx512, avx2, neon, scalar)")]
+#[error("unknown instruction set `{name}` (known: avx512, avxvnni, avx2, neon, scalar)")]
 pub struct UnknownIsa {
     /// The name as given.
     pub name: String,

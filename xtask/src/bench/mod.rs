@@ -38,7 +38,7 @@ pub(crate) struct ModelArguments {
     /// Threads; by default as many as there are physical cores.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Instruction set (avx512, avx2, neon, scalar); by default the best one here.
+    /// Instruction set (avx512, avxvnni, avx2, neon, scalar); by default the best one here.
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
     /// Text that tokens are taken from; by default a built-in one.

@@ -40,7 +40,7 @@ macro_rules! per_isa {
             match isa {
                 // SAFETY: the instruction set is available, asserted above.
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => unsafe { avx2(x, row) },
+                Isa::Avx2 | Isa::AvxVnni => unsafe { avx2(x, row) },
                 // SAFETY: the instruction set is available, asserted above.
                 #[cfg(target_arch = "x86_64")]
                 Isa::Avx512 => unsafe { avx512(x, row) },

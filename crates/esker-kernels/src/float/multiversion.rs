@@ -52,7 +52,7 @@ macro_rules! multiversion {
                     unsafe { run($($arg),*) }
                 }
                 #[cfg(target_arch = "x86_64")]
-                $crate::isa::Isa::Avx2 => {
+                $crate::isa::Isa::Avx2 | $crate::isa::Isa::AvxVnni => {
                     #[allow(clippy::too_many_arguments)]
                     #[target_feature(enable = "avx2,fma,f16c")]
                     fn run($($arg: $ty),*) $(-> $ret)? {

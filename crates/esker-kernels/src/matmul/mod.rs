@@ -125,7 +125,11 @@ fn run_rows(isa: Isa, rows: &Rows<'_>) {
         #[cfg(target_arch = "x86_64")]
         Isa::Avx512 => simd::avx512::run(simd::avx512::Avx512::detect().expect("is available"), rows),
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => simd::avx2::run(simd::avx2::Avx2::detect().expect("is available"), rows),
+        Isa::AvxVnni => {
+            simd::avx2::vnni::run(simd::avx2::Avx2::<true>::detect().expect("is available"), rows)
+        }
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => simd::avx2::plain::run(simd::avx2::Avx2::<false>::detect().expect("is available"), rows),
         #[cfg(target_arch = "aarch64")]
         Isa::Neon => match simd::neon::Neon::<true>::detect() {
             Some(s) => simd::neon::dot::run(s, rows),
@@ -133,6 +137,17 @@ fn run_rows(isa: Isa, rows: &Rows<'_>) {
         },
         _ => scalar::run(rows),
     }
+}
+
+/// `array::map` that ends up inside its caller. The standard one is not always inlined, and what it calls is then
+/// compiled without the target features: so slow that it shows in whole products.
+#[inline(always)]
+fn each<T: Copy, U: Copy, const N: usize>(from: [T; N], f: impl Fn(T) -> U) -> [U; N] {
+    let mut out = [f(from[0]); N];
+    for i in 1..N {
+        out[i] = f(from[i]);
+    }
+    out
 }
 
 /// A job's work in pieces of equal cost.

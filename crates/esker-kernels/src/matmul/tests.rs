@@ -111,12 +111,23 @@ proptest! {
         seed: u64,
         n_rows in 1usize..7,
         n_blocks in 1usize..40,
-        n_tokens in 1usize..10,
+        n_tokens in 1usize..22,
         subset: bool,
     ) {
         for ty in types() {
             let n_blocks = if act_format(ty) == ActFormat::Q8x256 { n_blocks.div_ceil(8) } else { n_blocks };
             check(&Case::new(seed, ty, n_rows, n_blocks, n_tokens, subset));
+        }
+    }
+}
+
+/// Rows unpacked for many tokens: several panels of short rows, rows longer than a panel, and than any panel.
+#[test]
+fn many_tokens() {
+    for ty in types() {
+        let per_256 = if act_format(ty) == ActFormat::Q8x256 { 1 } else { 8 };
+        for (n_rows, n_blocks, n_tokens) in [(70, 1, 9), (37, 3, 13), (11, 8, 20), (3, 33, 15), (2, 65, 8)] {
+            check(&Case::new(n_rows as u64, ty, n_rows, n_blocks * per_256, n_tokens, n_tokens % 2 == 0));
         }
     }
 }

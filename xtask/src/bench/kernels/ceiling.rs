@@ -87,6 +87,13 @@ fn loops(isa: Isa) -> (Option<Loop>, Option<Loop>) {
             Some(|turns| unsafe { x86::int8_avx512(turns) }),
         ),
         #[cfg(target_arch = "x86_64")]
+        Isa::AvxVnni => (
+            // SAFETY: as above.
+            Some(|turns| unsafe { x86::fma_avx2(turns) }),
+            // SAFETY: as above.
+            Some(|turns| unsafe { x86::int8_avxvnni(turns) }),
+        ),
+        #[cfg(target_arch = "x86_64")]
         Isa::Avx2 => (
             // SAFETY: as above.
             Some(|turns| unsafe { x86::fma_avx2(turns) }),
@@ -140,6 +147,17 @@ mod x86 {
         }
         black_box(sums);
         2 * 8 * SUMS
+    }
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(super) fn int8_avxvnni(turns: usize) -> usize {
+        let (a, b) = (_mm256_set1_epi8(black_box(3)), _mm256_set1_epi8(black_box(5)));
+        let mut sums = [a; SUMS];
+        for _ in 0..turns {
+            sums.iter_mut().for_each(|sum| *sum = _mm256_dpbusd_avx_epi32(*sum, a, b));
+        }
+        black_box(sums);
+        2 * 32 * SUMS
     }
 
     #[target_feature(enable = "avx2")]

@@ -36,7 +36,7 @@ pub(crate) struct KernelsArguments {
     /// Threads; by default as many as there are physical cores.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// One instruction set only (avx512, avx2, neon, scalar); by default all that this machine has.
+    /// One instruction set only (avx512, avxvnni, avx2, neon, scalar); by default all that this machine has.
     #[arg(long, value_name = "NAME")]
     isa: Option<String>,
     /// Columns of the matrices.

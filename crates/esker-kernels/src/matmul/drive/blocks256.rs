@@ -2,9 +2,9 @@
 //!
 //! As in `blocks32`, the float scales of a row are converted and multiplied in a pass of their own.
 
-use super::super::Rows;
 use super::super::kinds::{Codes, Kind256};
 use super::super::simd::Simd;
+use super::super::{Rows, each};
 use super::prefetch;
 use crate::act::{Line, Row256};
 
@@ -29,7 +29,7 @@ pub(in crate::matmul) fn tile<S: Simd, K: Kind256, const N: usize>(s: S, rows: &
         for r in 0..rows.n_rows {
             let mut sums = Sums::<S, N>::new(s);
             for (segment, blocks) in bytemuck::cast_slice(rows.row(r)).chunks(SEGMENT).enumerate() {
-                let x_scales = x.map(|x| &x.scales[segment * SEGMENT..]);
+                let x_scales = each(x, |x| &x.scales[segment * SEGMENT..]);
                 multiply_scales::<S, K, N>(s, blocks, &x_scales, &mut scratch);
                 add_blocks::<S, K, N>(s, blocks, &x, segment * SEGMENT, &scratch, 0, &mut sums);
             }
@@ -47,7 +47,7 @@ pub(in crate::matmul) fn tile<S: Simd, K: Kind256, const N: usize>(s: S, rows: &
     }
     let mut r = 0;
     for segment in bytemuck::cast_slice::<u8, K::Block>(rows.bytes).chunks(at_a_time * n_blocks) {
-        multiply_scales::<S, K, N>(s, segment, &x_scales.each_ref().map(|x| &x[..]), &mut scratch);
+        multiply_scales::<S, K, N>(s, segment, &each(x_scales.each_ref(), |x| &x[..]), &mut scratch);
         let mut first = 0;
         while N == 1 && segment.len() - first >= 4 * n_blocks {
             // Four lane sums at a time are formed faster.
@@ -129,12 +129,12 @@ fn add_blocks<S: Simd, K: Kind256, const N: usize>(
     first: usize,
     sums: &mut Sums<S, N>,
 ) {
-    let products = scratch.products.each_ref().map(|p| &p[first..][..blocks.len()]);
-    let min_products = scratch.min_products.each_ref().map(|p| &p[first..][..blocks.len()]);
+    let products = each(scratch.products.each_ref(), |p| &p[first..][..blocks.len()]);
+    let min_products = each(scratch.min_products.each_ref(), |p| &p[first..][..blocks.len()]);
     for (b, block) in blocks.iter().enumerate() {
         prefetch(s, block);
         let at = x_first + b;
-        let x_codes = x.map(|x| &x.codes.as_chunks::<4>().0[at]);
+        let x_codes = each(*x, |x| &x.codes.as_chunks::<4>().0[at]);
         let prepared = K::prepare(s, block);
         let scales = s.scales(K::scales(block));
         let mut ints = [s.zero_ints(); N];
@@ -188,6 +188,15 @@ fn multiply_scales<S: Simd, K: Kind256, const N: usize>(
     }
 }
 
+/// The scales of group `G`, spread over its weights.
+#[inline(always)]
+pub(super) fn group_scales<S: Simd, K: Kind256, const G: usize>(s: S, scales: S::Scales) -> S::Spread {
+    match K::GROUP {
+        16 => s.spread16::<G>(scales),
+        _ => s.spread32::<G>(scales),
+    }
+}
+
 /// Adds the products of 64 weights, scaled, to the block's sums.
 #[inline(always)]
 fn group<S: Simd, K: Kind256, const N: usize, const G: usize>(
@@ -199,10 +208,7 @@ fn group<S: Simd, K: Kind256, const N: usize, const G: usize>(
     sums: &mut [S::Ints; N],
 ) {
     let w = K::codes::<S, G>(s, block, prepared);
-    let scales = match K::GROUP {
-        16 => s.spread16::<G>(scales),
-        _ => s.spread32::<G>(scales),
-    };
+    let scales = group_scales::<S, K, G>(s, scales);
     let signed = match K::CODES {
         Codes::Unsigned => {
             for i in 0..N {

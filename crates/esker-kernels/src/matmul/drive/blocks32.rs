@@ -2,9 +2,9 @@
 //!
 //! A row is done in batches of 8 pairs of blocks: their 16 scales are converted and multiplied in one go.
 
-use super::super::Rows;
 use super::super::kinds::Kind32;
 use super::super::simd::Simd;
+use super::super::{Rows, each};
 use super::prefetch;
 use crate::act::{Line, Row32};
 use bytemuck::Zeroable;
@@ -57,7 +57,7 @@ fn short_rows<S: Simd, K: Kind32, const N: usize>(
         }
     }
     // Two rows of one block share a pair, so their activations have to be there twice.
-    let mut twice = x.map(|x| (x.codes[0], x.corrections[0]));
+    let mut twice = each(*x, |x| (x.codes[0], x.corrections[0]));
     if n_blocks == 1 {
         for (codes, corrections) in &mut twice {
             codes.0.copy_within(..32, 32);

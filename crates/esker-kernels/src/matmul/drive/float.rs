@@ -1,9 +1,9 @@
 //! Products of float weights with f32 activations: some rows at a time, so that four or more chains of additions
 //! overlap.
 
-use super::super::Rows;
 use super::super::kinds::KindFloat;
 use super::super::simd::Simd;
+use super::super::{Rows, each};
 use crate::lanes::hsum16;
 use bytemuck::Zeroable;
 
@@ -51,8 +51,8 @@ fn some_rows<S: Simd, K: KindFloat, const N: usize, const R: usize>(
     let mut acc = [[s.zero(); N]; R];
     {
         // Lengths all equal, so that one check holds for every row and token.
-        let w = w.map(|w| &w.as_chunks::<16>().0[..n_full]);
-        let x = x.map(|x| &x.as_chunks::<16>().0[..n_full]);
+        let w = each(w, |w| &w.as_chunks::<16>().0[..n_full]);
+        let x = each(*x, |x| &x.as_chunks::<16>().0[..n_full]);
         for c in 0..n_full {
             let mut x16 = [s.zero(); N];
             for j in 0..N {

@@ -1,19 +1,22 @@
 //! The loops: rows of a kind times tokens of activations, in the operations of an instruction set.
 //!
 //! A tile is `N` tokens: a block of weights is unpacked once and multiplied with all of them. Tokens are taken 4 (or
-//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while the rows pass. `N` changes no
-//! bit: every (row, token) has accumulators of its own.
+//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while
+//! the rows pass. Where there are many tokens, rows are unpacked to memory once for all of them (`panel256`). None of it
+//! changes a bit: every (row, token) has accumulators of its own.
 // Lane and token indices go over several arrays at once; iterators would hide that.
 #![allow(clippy::needless_range_loop)]
 
 mod blocks256;
 mod blocks32;
 mod float;
+mod panel256;
 
 use super::simd::Simd;
 pub(super) use blocks32::tile as tile32;
 pub(super) use blocks256::tile as tile256;
 pub(super) use float::tile as tile_float;
+pub(super) use panel256::panels as panels256;
 
 /// How far ahead of the weights in use the next ones are asked for, in bytes. The processor does that too, but only
 /// within a page, and slowly where instructions and not memory set the pace.
@@ -27,11 +30,11 @@ fn prefetch<S: Simd, T>(s: S, weights: &T) {
     }
 }
 
-/// Calls `$tile::<N>(token)` for tiles that cover all tokens.
+/// Calls `$tile::<N>(token)` for tiles that cover all tokens from `$first` on.
 macro_rules! each_tile {
-    ($n_tokens:expr, $largest:tt, |$token:ident, $n:ident| $tile:expr) => {{
+    ($first:expr, $n_tokens:expr, $largest:tt, |$token:ident, $n:ident| $tile:expr) => {{
         let n_tokens = $n_tokens;
-        let mut $token = 0;
+        let mut $token = $first;
         drive::tiles_of_8!($largest, n_tokens, |$token, $n| $tile);
         while n_tokens - $token >= 4 {
             const $n: usize = 4;
@@ -65,9 +68,9 @@ macro_rules! tiles_of_8 {
 pub(super) use tiles_of_8;
 
 /// Defines `run(s, rows)` for one instruction set: the loops of `drive`, compiled with its target features; `$largest` is
-/// the largest tile of quantized weights.
+/// the largest tile of quantized weights, `$many` says if many tokens are taken in `panels` or in `tiles` too.
 macro_rules! kernels {
-    ($simd:ty, $features:literal, $largest:tt) => {
+    ($simd:ty, $features:literal, $largest:tt, $many:ident) => {
         use crate::matmul::kinds::{self, Kind32, Kind256, KindFloat};
         use crate::matmul::{Rows, drive};
         use esker_quant::GgmlType;
@@ -82,6 +85,8 @@ macro_rules! kernels {
             drive::tile256::<$simd, K, N>(s, rows, token);
         }
 
+        drive::panels!($many, $simd, $features);
+
         #[target_feature(enable = $features)]
         fn tile_float<K: KindFloat, const N: usize>(s: $simd, rows: &Rows<'_>, token: usize) {
             drive::tile_float::<$simd, K, N>(s, rows, token);
@@ -95,20 +100,25 @@ macro_rules! kernels {
         /// Computes all rows for all tokens.
         pub(in crate::matmul) fn run(s: $simd, rows: &Rows<'_>) {
             macro_rules! each {
+                (tile256, $kind:ty) => {{
+                    // SAFETY: `s` is the proof that the target features are there.
+                    let done = unsafe { panels256::<$kind>(s, rows) };
+                    each!(tile256, $kind, done, 4)
+                }};
                 ($tile:ident, $kind:ty) => {
-                    each!($tile, $kind, $largest)
+                    each!($tile, $kind, 0, $largest)
                 };
-                ($tile:ident, $kind:ty, $n:tt) => {
-                    drive::each_tile!(rows.n_tokens(), $n, |token, N| {
+                ($tile:ident, $kind:ty, $first:expr, $n:tt) => {
+                    drive::each_tile!($first, rows.n_tokens(), $n, |token, N| {
                         // SAFETY: `s` is the proof that the target features are there.
                         unsafe { $tile::<$kind, N>(s, rows, token) }
                     })
                 };
             }
             match rows.ty {
-                GgmlType::F32 => each!(tile_float, kinds::F32, 4),
-                GgmlType::F16 => each!(tile_float, kinds::F16, 4),
-                GgmlType::BF16 => each!(tile_float, kinds::Bf16, 4),
+                GgmlType::F32 => each!(tile_float, kinds::F32, 0, 4),
+                GgmlType::F16 => each!(tile_float, kinds::F16, 0, 4),
+                GgmlType::BF16 => each!(tile_float, kinds::Bf16, 0, 4),
                 GgmlType::Q4_0 => each!(tile32, kinds::Q4_0),
                 GgmlType::Q4_1 => each!(tile32, kinds::Q4_1),
                 GgmlType::Q5_0 => each!(tile32, kinds::Q5_0),
@@ -136,3 +146,20 @@ macro_rules! kernels {
     };
 }
 pub(super) use kernels;
+
+/// The part of [`kernels`] for many tokens.
+macro_rules! panels {
+    (panels, $simd:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        fn panels256<K: Kind256>(s: $simd, rows: &Rows<'_>) -> usize {
+            drive::panels256::<$simd, K>(s, rows)
+        }
+    };
+    (tiles, $simd:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        fn panels256<K: Kind256>(_: $simd, _: &Rows<'_>) -> usize {
+            0
+        }
+    };
+}
+pub(super) use panels;

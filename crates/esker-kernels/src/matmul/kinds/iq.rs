@@ -1,5 +1,6 @@
 //! The IQ types with 256 weights a block.
 
+use super::super::each;
 use super::super::simd::Simd;
 use super::{Codes, Kind256, half_bits, minus_32, spread_nibbles};
 use esker_quant::blocks::codebooks::{
@@ -74,7 +75,7 @@ impl Kind256 for Iq2Xxs {
     #[inline(always)]
     fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XXS, (): &()) -> S::Bytes {
         let [a, b] = [2 * G, 2 * G + 1].map(|g| u64::from(u32::from_le_bytes(block.groups[g].grid)));
-        s.look_up_u64s(&IQ2XXS_GRID, (a | b << 32).to_le_bytes().map(u16::from))
+        s.look_up_u64s(&IQ2XXS_GRID, each((a | b << 32).to_le_bytes(), u16::from))
     }
 
     #[inline(always)]
@@ -105,12 +106,12 @@ impl Kind256 for Iq2Xs {
 
     #[inline(always)]
     fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ2XS, (): &()) -> S::Bytes {
-        s.look_up_u64s(&IQ2XS_GRID, part::<_, 8>(&block.qs, G).map(|entry| entry.get() & 511))
+        s.look_up_u64s(&IQ2XS_GRID, each(part::<_, 8>(&block.qs, G), |entry| entry.get() & 511))
     }
 
     #[inline(always)]
     fn signs<const G: usize>(block: &BlockIQ2XS) -> u64 {
-        with_parity(u64::from_le_bytes(part::<_, 8>(&block.qs, G).map(|entry| (entry.get() >> 9) as u8)))
+        with_parity(u64::from_le_bytes(each(part::<_, 8>(&block.qs, G), |entry| (entry.get() >> 9) as u8)))
     }
 
     #[inline(always)]
@@ -169,7 +170,7 @@ impl Kind256 for Iq3Xxs {
 
     #[inline(always)]
     fn codes<S: Simd, const G: usize>(s: S, block: &BlockIQ3XXS, (): &()) -> S::Bytes {
-        s.look_up_u32s(&IQ3XXS_GRID, part::<_, 16>(&block.qs, G).map(u16::from))
+        s.look_up_u32s(&IQ3XXS_GRID, each(part::<_, 16>(&block.qs, G), u16::from))
     }
 
     #[inline(always)]

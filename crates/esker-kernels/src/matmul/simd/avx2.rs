@@ -1,21 +1,24 @@
-//! AVX2: 64 bytes or 16 lanes are two registers, lower half first.
+//! AVX2, with AVX-VNNI or without: 64 bytes or 16 lanes are two registers, lower half first.
 //!
 //! Products of bytes: `vpmaddubsw` multiplies unsigned by signed and adds pairs in 16 bits, which cannot saturate
 //! here: the weight's sign is moved to the activation, so a pair is at most `2 · 128 · 127`. `vpmaddwd` multiplies by
-//! the scale (or one) and adds pairs again.
+//! the scale (or one) and adds pairs again. AVX-VNNI does the second step and an addition at once (`vpdpwssd`), or all
+//! of it where there is no scale (`vpdpbusd`; signed weights become `w + 128`, and the accumulator starts at the
+//! activations' correction, `-128 Σ x`).
 
-use super::{Simd, each_u32, each_u64, hsums_of_quarters};
+use super::{Panels, Simd, each_u32, each_u64, hsums_of_quarters};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
 
-/// The proof that [`Isa::Avx2`] is available.
+/// The proof that [`Isa::Avx2`] is available, and [`Isa::AvxVnni`] if `VNNI`.
 #[derive(Clone, Copy)]
-pub(in crate::matmul) struct Avx2(());
+pub(in crate::matmul) struct Avx2<const VNNI: bool>(());
 
-impl Avx2 {
-    pub(in crate::matmul) fn detect() -> Option<Avx2> {
-        Isa::Avx2.is_available().then_some(Avx2(()))
+impl<const VNNI: bool> Avx2<VNNI> {
+    pub(in crate::matmul) fn detect() -> Option<Avx2<VNNI>> {
+        let isa = if VNNI { Isa::AvxVnni } else { Isa::Avx2 };
+        isa.is_available().then_some(Avx2(()))
     }
 }
 
@@ -69,20 +72,38 @@ pub(in crate::matmul) struct FloatScales([f32; 16]);
 
 /// An array that the compiler knows, as a vector that it knows too (a load would hide it from its simplifications).
 #[inline(always)]
-fn constant<T: bytemuck::Pod, const N: usize>(_: Avx2, values: [T; N]) -> __m256i {
+fn constant<T: bytemuck::Pod, const N: usize, const VNNI: bool>(_: Avx2<VNNI>, values: [T; N]) -> __m256i {
     const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: plain data of the same size.
     unsafe { std::mem::transmute_copy(&values) }
 }
 
 #[inline(always)]
-fn array_256<T, const N: usize>(_: Avx2, values: &[T; N]) -> __m256i {
+fn array_256<T, const N: usize, const VNNI: bool>(_: Avx2<VNNI>, values: &[T; N]) -> __m256i {
     const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: 32 readable bytes; the instruction set is there, says the first argument.
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
 }
 
-impl Avx2 {
+/// `vpdpwssd`. In assembly, since the compiler makes the intrinsic two instructions, for a shorter chain that does not
+/// matter here.
+#[inline]
+#[target_feature(enable = "avx2,avxvnni")]
+fn add_products_vnni(mut sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+    // SAFETY: the function has the instruction's feature; registers only.
+    unsafe {
+        std::arch::asm!(
+            "{{vex}} vpdpwssd {sum}, {a}, {b}",
+            sum = inout(ymm_reg) sum,
+            a = in(ymm_reg) a,
+            b = in(ymm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
+impl<const VNNI: bool> Avx2<VNNI> {
     /// All bits of the bytes whose bit is set in `bits`.
     #[inline(always)]
     fn mask(self, bits: u64) -> Two {
@@ -122,9 +143,36 @@ impl Avx2 {
     fn pairs(self, w: Two, x: Two) -> Two {
         both!(w = w, x = x => _mm256_maddubs_epi16(w, x))
     }
+
+    /// `sum` plus the products of unsigned `w` and signed `x`, by fours.
+    #[inline(always)]
+    fn dot(self, sum: __m256i, w: __m256i, x: __m256i) -> __m256i {
+        cpu! {
+            if VNNI {
+                return _mm256_dpbusd_avx_epi32(sum, w, x);
+            }
+            _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)))
+        }
+    }
+
+    /// The products of unsigned `w` and signed `x`, by fours.
+    #[inline(always)]
+    fn dot_unsigned_with(self, w: Two, x: Two) -> Two {
+        let zero = self.zero_ints();
+        [self.dot(zero[0], w[0], x[0]), self.dot(zero[1], w[1], x[1])]
+    }
+
+    /// `sum` plus the products of 16 bits, by twos.
+    #[inline(always)]
+    fn add_products(self, sum: __m256i, a: __m256i, b: __m256i) -> __m256i {
+        if VNNI {
+            return cpu! { add_products_vnni(sum, a, b) };
+        }
+        cpu! { _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)) }
+    }
 }
 
-impl Avx2 {
+impl<const VNNI: bool> Avx2<VNNI> {
     /// The first two steps of `hsum16`: 16 lanes to 4.
     #[inline(always)]
     fn quarter(self, [low, high]: [__m256; 2]) -> __m128 {
@@ -135,7 +183,7 @@ impl Avx2 {
     }
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     const VECTORS: usize = 8;
 
     type Bytes = Two;
@@ -306,19 +354,26 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn dot_unsigned(self, w: Two, x: &Line<i8, 64>) -> Two {
-        let pairs = self.pairs(w, self.activations(x));
-        both!(pairs = pairs => _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+        self.dot_unsigned_with(w, self.activations(x))
     }
 
     #[inline(always)]
     fn dot_weights(self, w: Two) -> (Two, Two) {
+        if VNNI {
+            return (both!(w = w => _mm256_xor_si256(w, _mm256_set1_epi8(-128))), w);
+        }
         (both!(w = w => _mm256_abs_epi8(w)), w)
     }
 
     #[inline(always)]
-    fn dot_signed(self, w: (Two, Two), x: &Line<i8, 64>, _: &Line<i32, 16>) -> Two {
-        let pairs = self.products_signed(w, x);
-        both!(pairs = pairs => _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+    fn dot_signed(self, (first, w): (Two, Two), x: &Line<i8, 64>, corrections: &Line<i32, 16>) -> Two {
+        let x = self.activations(x);
+        if VNNI {
+            let (sums, _) = corrections.0.as_chunks::<8>();
+            let sums = [array_256(self, &sums[0]), array_256(self, &sums[1])];
+            return [self.dot(sums[0], first[0], x[0]), self.dot(sums[1], first[1], x[1])];
+        }
+        self.dot_unsigned_with(first, both!(x = x, w = w => _mm256_sign_epi8(x, w)))
     }
 
     #[inline(always)]
@@ -328,7 +383,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn product_weights(self, w: Two) -> (Two, Two) {
-        self.dot_weights(w)
+        (both!(w = w => _mm256_abs_epi8(w)), w)
     }
 
     #[inline(always)]
@@ -370,7 +425,7 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn add_scaled(self, acc: Two, products: Two, scales: Two) -> Two {
-        both!(acc = acc, p = products, s = scales => _mm256_add_epi32(acc, _mm256_madd_epi16(p, s)))
+        [self.add_products(acc[0], products[0], scales[0]), self.add_products(acc[1], products[1], scales[1])]
     }
 
     #[inline(always)]
@@ -464,8 +519,12 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn hsums<const N: usize>(self, v: &[[__m256; 2]; N]) -> [f32; N] {
+        let mut quarters = [self.zero4(); N];
+        for i in 0..N {
+            quarters[i] = self.quarter(v[i]);
+        }
         // The instruction set includes SSE3.
-        cpu! { hsums_of_quarters(&v.map(|v| self.quarter(v))) }
+        cpu! { hsums_of_quarters(&quarters) }
     }
 
     #[inline(always)]
@@ -500,4 +559,110 @@ impl Simd for Avx2 {
     }
 }
 
-crate::matmul::drive::kernels!(Avx2, "avx2,fma,f16c", 4);
+impl<const VNNI: bool> Panels for Avx2<VNNI> {
+    const PARTS: usize = 2;
+
+    type Part = __m256i;
+    type PartSigned = (__m256i, __m256i);
+    type PartFloats = __m256;
+
+    #[inline(always)]
+    fn signed_codes(self, (magnitude, w): (Two, Two)) -> Two {
+        both!(m = magnitude, w = w => _mm256_sign_epi8(m, w))
+    }
+
+    #[inline(always)]
+    fn keep(self, v: Two, to: &mut Line<i8, 64>) {
+        let (parts, _) = to.0.as_chunks_mut::<32>();
+        cpu! {
+            _mm256_storeu_si256(parts[0].as_mut_ptr().cast(), v[0]);
+            _mm256_storeu_si256(parts[1].as_mut_ptr().cast(), v[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn keep_scales(self, v: Two, to: &mut Line<i16, 32>) {
+        let (parts, _) = to.0.as_chunks_mut::<16>();
+        cpu! {
+            _mm256_storeu_si256(parts[0].as_mut_ptr().cast(), v[0]);
+            _mm256_storeu_si256(parts[1].as_mut_ptr().cast(), v[1]);
+        }
+    }
+
+    #[inline(always)]
+    fn part<const PART: usize>(self, codes: &Line<i8, 64>) -> __m256i {
+        array_256(self, &codes.0.as_chunks::<32>().0[PART])
+    }
+
+    #[inline(always)]
+    fn part_scales<const PART: usize>(self, scales: &Line<i16, 32>) -> __m256i {
+        array_256(self, &scales.0.as_chunks::<16>().0[PART])
+    }
+
+    #[inline(always)]
+    fn part_signed(self, w: __m256i) -> (__m256i, __m256i) {
+        (cpu! { _mm256_abs_epi8(w) }, w)
+    }
+
+    #[inline(always)]
+    fn part_add_unsigned(self, sum: __m256i, w: __m256i, x: __m256i, scales: __m256i) -> __m256i {
+        self.add_products(sum, cpu! { _mm256_maddubs_epi16(w, x) }, scales)
+    }
+
+    #[inline(always)]
+    fn part_add_signed(
+        self,
+        sum: __m256i,
+        (magnitude, w): (__m256i, __m256i),
+        x: __m256i,
+        scales: __m256i,
+    ) -> __m256i {
+        self.part_add_unsigned(sum, magnitude, cpu! { _mm256_sign_epi8(x, w) }, scales)
+    }
+
+    #[inline(always)]
+    fn part_zero(self) -> __m256i {
+        cpu! { _mm256_setzero_si256() }
+    }
+
+    #[inline(always)]
+    fn part_zero_floats(self) -> __m256 {
+        cpu! { _mm256_setzero_ps() }
+    }
+
+    #[inline(always)]
+    fn part_fma(self, scale: f32, ints: __m256i, acc: __m256) -> __m256 {
+        cpu! { _mm256_fmadd_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(ints), acc) }
+    }
+
+    #[inline(always)]
+    fn add_mins_of_four(
+        self,
+        acc: [__m256; 2],
+        d: [__m256; 2],
+        mins: u64,
+        sums: &Line<i16, 32>,
+    ) -> [__m256; 2] {
+        let mins = cpu! { _mm256_broadcastsi128_si256(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(mins as i64))) };
+        let (parts, _) = sums.0.as_chunks::<16>();
+        both!(acc = acc, d = d, part = parts => {
+            let sums = _mm256_madd_epi16(mins, _mm256_loadu_si256(part.as_ptr().cast()));
+            _mm256_fmadd_ps(d, _mm256_cvtepi32_ps(sums), acc)
+        })
+    }
+
+    #[inline(always)]
+    fn join(self, low: __m256, high: __m256) -> [__m256; 2] {
+        [low, high]
+    }
+}
+
+/// The instance without AVX-VNNI.
+pub(in crate::matmul) mod plain {
+    crate::matmul::drive::kernels!(super::Avx2<false>, "avx2,fma,f16c", 4, panels);
+}
+
+/// The instance with AVX-VNNI.
+pub(in crate::matmul) mod vnni {
+    crate::matmul::drive::kernels!(super::Avx2<true>, "avx2,fma,f16c,avxvnni", 4, panels);
+}

@@ -5,7 +5,7 @@
 //! products (the weight's sign moved to the activation, so at most `2 · 127 · 127`: no saturation), and `vpdpwssd`
 //! multiplies by the scale and adds the pairs.
 
-use super::{Simd, hsums_of_quarters};
+use super::{Panels, Simd, hsums_of_quarters};
 use crate::act::Line;
 use crate::isa::Isa;
 use std::arch::x86_64::*;
@@ -89,6 +89,24 @@ fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
 }
 
+/// `vpdpwssd`. In assembly, since the compiler makes the intrinsic two instructions, for a shorter chain that does not
+/// matter here.
+#[inline]
+#[target_feature(enable = "avx512f,avx512vnni")]
+fn add_products(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+    // SAFETY: the function has the instruction's feature; registers only.
+    unsafe {
+        std::arch::asm!(
+            "vpdpwssd {sum}, {a}, {b}",
+            sum = inout(zmm_reg) sum,
+            a = in(zmm_reg) a,
+            b = in(zmm_reg) b,
+            options(pure, nomem, nostack, preserves_flags),
+        );
+    }
+    sum
+}
+
 impl Avx512 {
     /// The first two steps of `hsum16`: 16 lanes to 4.
     #[inline(always)]
@@ -97,6 +115,12 @@ impl Avx512 {
             let l = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
             _mm_add_ps(_mm256_castps256_ps128(l), _mm256_extractf128_ps::<1>(l))
         }
+    }
+
+    /// `sum` plus the products of 16 bits, by twos.
+    #[inline(always)]
+    fn add_products(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        cpu! { add_products(sum, a, b) }
     }
 }
 
@@ -334,7 +358,7 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn add_scaled(self, acc: __m512i, products: __m512i, scales: __m512i) -> __m512i {
-        cpu! { _mm512_dpwssd_epi32(acc, products, scales) }
+        self.add_products(acc, products, scales)
     }
 
     #[inline(always)]
@@ -415,8 +439,12 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn hsums<const N: usize>(self, v: &[__m512; N]) -> [f32; N] {
+        let mut quarters = [self.zero4(); N];
+        for i in 0..N {
+            quarters[i] = self.quarter(v[i]);
+        }
         // The instruction set includes SSE3.
-        cpu! { hsums_of_quarters(&v.map(|v| self.quarter(v))) }
+        cpu! { hsums_of_quarters(&quarters) }
     }
 
     #[inline(always)]
@@ -451,4 +479,93 @@ impl Simd for Avx512 {
     }
 }
 
-crate::matmul::drive::kernels!(Avx512, "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c", 8);
+impl Panels for Avx512 {
+    const PARTS: usize = 1;
+
+    type Part = __m512i;
+    type PartSigned = (__m512i, __mmask64);
+    type PartFloats = __m512;
+
+    #[inline(always)]
+    fn signed_codes(self, (w, negative): (__m512i, __mmask64)) -> __m512i {
+        cpu! { _mm512_mask_sub_epi8(w, negative, _mm512_setzero_si512(), w) }
+    }
+
+    #[inline(always)]
+    fn keep(self, v: __m512i, to: &mut Line<i8, 64>) {
+        cpu! { _mm512_storeu_si512(to.0.as_mut_ptr().cast(), v) }
+    }
+
+    #[inline(always)]
+    fn keep_scales(self, v: __m512i, to: &mut Line<i16, 32>) {
+        cpu! { _mm512_storeu_si512(to.0.as_mut_ptr().cast(), v) }
+    }
+
+    #[inline(always)]
+    fn part<const PART: usize>(self, codes: &Line<i8, 64>) -> __m512i {
+        array_512(self, &codes.0)
+    }
+
+    #[inline(always)]
+    fn part_scales<const PART: usize>(self, scales: &Line<i16, 32>) -> __m512i {
+        array_512(self, &scales.0)
+    }
+
+    #[inline(always)]
+    fn part_signed(self, w: __m512i) -> (__m512i, __mmask64) {
+        self.product_weights(w)
+    }
+
+    #[inline(always)]
+    fn part_add_unsigned(self, sum: __m512i, w: __m512i, x: __m512i, scales: __m512i) -> __m512i {
+        self.add_products(sum, cpu! { _mm512_maddubs_epi16(w, x) }, scales)
+    }
+
+    #[inline(always)]
+    fn part_add_signed(
+        self,
+        sum: __m512i,
+        (w, negative): (__m512i, __mmask64),
+        x: __m512i,
+        scales: __m512i,
+    ) -> __m512i {
+        let x = cpu! { _mm512_mask_sub_epi8(x, negative, _mm512_setzero_si512(), x) };
+        self.part_add_unsigned(sum, w, x, scales)
+    }
+
+    #[inline(always)]
+    fn part_zero(self) -> __m512i {
+        self.zero_ints()
+    }
+
+    #[inline(always)]
+    fn part_zero_floats(self) -> __m512 {
+        self.zero()
+    }
+
+    #[inline(always)]
+    fn part_fma(self, scale: f32, ints: __m512i, acc: __m512) -> __m512 {
+        self.fma(self.splat(scale), self.floats(ints), acc)
+    }
+
+    #[inline(always)]
+    fn add_mins_of_four(self, acc: __m512, d: __m512, mins: u64, sums: &Line<i16, 32>) -> __m512 {
+        cpu! {
+            let mins = _mm512_broadcast_i32x4(_mm_cvtepu8_epi16(_mm_cvtsi64_si128(mins as i64)));
+            let sums = _mm512_madd_epi16(mins, array_512(self, &sums.0));
+            _mm512_fmadd_ps(d, _mm512_cvtepi32_ps(sums), acc)
+        }
+    }
+
+    #[inline(always)]
+    fn join(self, all: __m512, _: __m512) -> __m512 {
+        all
+    }
+}
+
+crate::matmul::drive::kernels!(
+    Avx512,
+    "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c",
+    8,
+    panels
+);

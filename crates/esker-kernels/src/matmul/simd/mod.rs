@@ -16,6 +16,7 @@ pub(super) mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 
+use super::each;
 use crate::act::Line;
 use crate::lanes::hsum16;
 
@@ -23,7 +24,7 @@ use crate::lanes::hsum16;
 #[inline(always)]
 fn each_u64<const SIZE: usize>(table: &[u64; SIZE], indices: [u16; 8]) -> [u64; 8] {
     const { assert!(SIZE.is_power_of_two()) };
-    indices.map(|i| table[usize::from(i) & (SIZE - 1)])
+    each(indices, |i| table[usize::from(i) & (SIZE - 1)])
 }
 
 /// The entries one by one, two to a number, for [`Simd::look_up_u32s`].
@@ -224,4 +225,65 @@ pub(super) trait Simd: Copy {
     fn add_mins8(self, acc: Self::Floats4, d: f32, mins: u64, sums: &[i16; 8]) -> Self::Floats4;
     /// As they lie.
     fn store4(self, v: Self::Floats4) -> [f32; 4];
+}
+
+/// What products with rows that were unpacked before need; a **part** is as many of the 64 bytes, and of the 16 lanes, as
+/// a register holds.
+pub(super) trait Panels: Simd {
+    /// Parts of 64 bytes, 1 or 2.
+    const PARTS: usize;
+
+    /// A part of 64 bytes, of 32 scales of 16 bits, or of 16 `i32`.
+    type Part: Copy;
+    /// A part of 64 signed weights, ready to be multiplied.
+    type PartSigned: Copy;
+    /// A part of 16 `f32`.
+    type PartFloats: Copy;
+
+    /// The weights that `w` was made of.
+    fn signed_codes(self, w: Self::ProductWeights) -> Self::Bytes;
+    /// Writes codes, unsigned or signed.
+    fn keep(self, v: Self::Bytes, to: &mut Line<i8, 64>);
+    /// Writes the scales of 64 weights.
+    fn keep_scales(self, v: Self::Spread, to: &mut Line<i16, 32>);
+
+    /// Part `PART` of codes.
+    fn part<const PART: usize>(self, codes: &Line<i8, 64>) -> Self::Part;
+    /// Part `PART` of scales.
+    fn part_scales<const PART: usize>(self, scales: &Line<i16, 32>) -> Self::Part;
+    /// Prepares weights -127 to 127.
+    fn part_signed(self, w: Self::Part) -> Self::PartSigned;
+    /// Each lane of `sum` adds the products of four weights (0 to 127) and activations, times their scale.
+    fn part_add_unsigned(
+        self,
+        sum: Self::Part,
+        w: Self::Part,
+        x: Self::Part,
+        scales: Self::Part,
+    ) -> Self::Part;
+    /// As [`Panels::part_add_unsigned`] with signed weights.
+    fn part_add_signed(
+        self,
+        sum: Self::Part,
+        w: Self::PartSigned,
+        x: Self::Part,
+        scales: Self::Part,
+    ) -> Self::Part;
+    /// All zero.
+    fn part_zero(self) -> Self::Part;
+    /// All zero.
+    fn part_zero_floats(self) -> Self::PartFloats;
+    /// `scale · ints + acc`, rounded once.
+    fn part_fma(self, scale: f32, ints: Self::Part, acc: Self::PartFloats) -> Self::PartFloats;
+    /// The minima of four tokens, four lanes each: adds `d · Σ min·sum` to each, `d` rounded before; lane `g` of a token:
+    /// minima and sums `2 g` and `2 g + 1`.
+    fn add_mins_of_four(
+        self,
+        acc: Self::Floats,
+        d: Self::Floats,
+        mins: u64,
+        sums: &Line<i16, 32>,
+    ) -> Self::Floats;
+    /// 16 lanes of their parts; `high` does not count where there is only one.
+    fn join(self, low: Self::PartFloats, high: Self::PartFloats) -> Self::Floats;
 }

@@ -465,10 +465,10 @@ impl<const DOT: bool> Simd for Neon<DOT> {
 
 /// The instance with `sdot`.
 pub(in crate::matmul) mod dot {
-    crate::matmul::drive::kernels!(super::Neon<true>, "neon,dotprod", 4);
+    crate::matmul::drive::kernels!(super::Neon<true>, "neon,dotprod", 4, tiles);
 }
 
 /// The instance without.
 pub(in crate::matmul) mod plain {
-    crate::matmul::drive::kernels!(super::Neon<false>, "neon", 4);
+    crate::matmul::drive::kernels!(super::Neon<false>, "neon", 4, tiles);
 }
