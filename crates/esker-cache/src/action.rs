@@ -62,13 +62,15 @@ pub enum Action {
         /// Why.
         cause: FailCause,
     },
-    /// The slot is no longer used ([`ExpertCache::shrink`](crate::ExpertCache::shrink)): its memory may be
-    /// given back to the system.
+    /// The slot is no longer used ([`ExpertCache::shrink`](crate::ExpertCache::shrink), or its bytes go to another
+    /// class): its memory is to be given back to the system, and when that is done,
+    /// [`ExpertCache::given_back`](crate::ExpertCache::given_back) to be called.
     Retire {
         /// An empty slot.
         slot: SlotId,
     },
-    /// A retired slot is in use again ([`ExpertCache::grow`](crate::ExpertCache::grow)).
+    /// A retired slot is in use again ([`ExpertCache::grow`](crate::ExpertCache::grow), or it takes the place of slots of
+    /// another class).
     Restore {
         /// An empty slot.
         slot: SlotId,
@@ -147,6 +149,11 @@ pub enum Event<'a> {
         class: ClassId,
         /// Slots to have.
         n_slots: u32,
+    },
+    /// `given_back`
+    GivenBack {
+        /// A slot that was retired.
+        slot: SlotId,
     },
     /// `abandon`
     Abandon,

@@ -1,4 +1,5 @@
-//! Policies that break the rules, to see that the simulation notices. A test that cannot fail proves nothing.
+//! Policies and divisions of the arena that break the rules, to see that the simulation notices. A test that cannot fail
+//! proves nothing.
 
 use crate::evict_queue::{Band, EvictQueue, Place};
 use crate::ids::{ExpertNo, Phase};
@@ -14,6 +15,19 @@ enum Fault {
     Reading,
     /// Finds nobody to evict.
     Stuck,
+}
+
+/// What can be wrong with dividing the arena anew.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum DivisionFault {
+    /// Takes a slot into use before there is memory for it.
+    Hasty,
+    /// Gives a class more bytes than were taken from the other.
+    Greedy,
+    /// Leaves a class nothing.
+    Ruthless,
+    /// Gives away what was to be given back because memory ran low.
+    Forgetful,
 }
 
 pub(crate) struct Canary {
@@ -68,11 +82,17 @@ fn broken(config: CacheConfig, fault: Fault) -> ExpertCache {
     cache
 }
 
+fn broken_division(config: CacheConfig, fault: DivisionFault) -> ExpertCache {
+    let mut cache = ExpertCache::new(config).expect("the simulation's configurations are valid");
+    cache.slots.fault = Some(fault);
+    cache
+}
+
 /// Runs seeds until the simulation's own model says `what`; the cache's checks are off.
-fn is_noticed(fault: Fault, what: &str) {
+fn is_noticed(fault: impl std::fmt::Debug, what: &str, make: impl Fn(CacheConfig) -> ExpertCache) {
     let mut others = Vec::new();
     for seed in 0..400 {
-        let mut simulation = Simulation::with_cache(seed, |config| broken(config, fault));
+        let mut simulation = Simulation::with_cache(seed, &make);
         simulation.check_cache = false;
         // A corrupted cache may also stop itself by an assertion, or show first in the counts.
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| simulation.run(2_000)));
@@ -87,17 +107,41 @@ fn is_noticed(fault: Fault, what: &str) {
 
 #[test]
 fn evicting_a_pinned_expert_is_noticed() {
-    is_noticed(Fault::Pinned, "is pinned");
+    is_noticed(Fault::Pinned, "is pinned", |config| broken(config, Fault::Pinned));
 }
 
 #[test]
 fn evicting_an_expert_that_is_being_read_is_noticed() {
-    is_noticed(Fault::Reading, "is being read");
+    is_noticed(Fault::Reading, "is being read", |config| broken(config, Fault::Reading));
 }
 
 #[test]
 fn a_want_that_never_ends_is_noticed() {
-    is_noticed(Fault::Stuck, "never ended");
+    is_noticed(Fault::Stuck, "never ended", |config| broken(config, Fault::Stuck));
+}
+
+fn is_division_noticed(fault: DivisionFault, what: &str) {
+    is_noticed(fault, what, |config| broken_division(config, fault));
+}
+
+#[test]
+fn memory_that_is_taken_twice_is_noticed() {
+    is_division_noticed(DivisionFault::Hasty, "bytes are taken, more than the");
+}
+
+#[test]
+fn bytes_that_come_from_nowhere_are_noticed() {
+    is_division_noticed(DivisionFault::Greedy, "classes shall have");
+}
+
+#[test]
+fn a_class_that_is_left_too_few_slots_is_noticed() {
+    is_division_noticed(DivisionFault::Ruthless, "fewer than the");
+}
+
+#[test]
+fn a_shrink_that_is_undone_by_a_move_is_noticed() {
+    is_division_noticed(DivisionFault::Forgetful, "classes shall have");
 }
 
 #[test]

@@ -28,7 +28,8 @@ pub struct LayerConfig {
 pub struct ClassConfig {
     /// Bytes of one slot, alignment included.
     pub slot_bytes: u64,
-    /// Slots, at least the largest `top_k` of the layers that use the class.
+    /// Slots to begin with, at least the largest `top_k` of the layers that use the class. All classes' together are the
+    /// arena; see [`RebalanceConfig`] for how it is divided later.
     pub n_slots: u32,
 }
 
@@ -80,6 +81,40 @@ impl ReadAheadConfig {
     }
 }
 
+/// How the arena is divided anew among size classes while the cache runs.
+///
+/// What is measured is what bytes would be worth: an expert that decode needs back soon after it was evicted would have been
+/// kept if its class had had a little more, so its read is counted for the class. A class whose bytes are worth more than
+/// another's gets some of them, between two decode steps. Only what is the same in every run is counted, so that
+/// [`Visibility::Stepwise`] stays reproducible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RebalanceConfig {
+    /// Decode steps between two decisions; 0: the arena stays divided as it is.
+    pub steps: u32,
+    /// Share of the arena that goes from one class to another at a time, in percent, 1 to 50. Also what is meant by a
+    /// little more: what a larger share would be worth says little of the next one.
+    pub share_percent: u8,
+    /// A byte must be worth at least so much to the class that gets it, in percent of what it is worth to the one that gives
+    /// it; at least 100.
+    pub ratio_percent: u16,
+    /// By so many standard deviations of the counts the two must differ, or chance would move slots to and fro.
+    pub deviations: u8,
+}
+
+impl RebalanceConfig {
+    /// The arena stays divided as it is.
+    pub const OFF: RebalanceConfig =
+        RebalanceConfig { steps: 0, share_percent: 1, ratio_percent: 100, deviations: 0 };
+
+    /// The arena follows demand.
+    pub const ON: RebalanceConfig =
+        RebalanceConfig { steps: 8, share_percent: 3, ratio_percent: 125, deviations: 4 };
+
+    pub(crate) fn is_off(&self) -> bool {
+        self.steps == 0
+    }
+}
+
 /// What a cache is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CacheConfig {
@@ -99,11 +134,15 @@ pub struct CacheConfig {
     pub prompt_slots: u32,
     /// Read-ahead.
     pub read_ahead: ReadAheadConfig,
+    /// Dividing the arena anew. Where it is on, a class has more slots than are in use at a time: see
+    /// [`CacheConfig::slots_max`].
+    pub rebalance: RebalanceConfig,
 }
 
 impl CacheConfig {
     /// A configuration with the defaults: least recently used, routing that does not look at the cache,
-    /// read-ahead of `top_k` ranks, and enough prompt slots that reads can run ahead of compute.
+    /// read-ahead of `top_k` ranks, enough prompt slots that reads can run ahead of compute, and an arena that stays
+    /// divided as it is.
     pub fn new(layers: Vec<LayerConfig>, classes: Vec<ClassConfig>, reads_max: u16) -> CacheConfig {
         let top_k = layers.iter().map(|l| l.top_k).max().unwrap_or(0);
         CacheConfig {
@@ -122,7 +161,33 @@ impl CacheConfig {
                 off_below_percent: 25,
                 on_from_percent: 40,
             },
+            rebalance: RebalanceConfig::OFF,
         }
+    }
+
+    /// Bytes of all slots that may be in use at a time.
+    pub fn arena_bytes(&self) -> u64 {
+        self.classes.iter().fold(0, |sum: u64, c| sum.saturating_add(c.bytes_of(c.n_slots)))
+    }
+
+    /// Slots that a class is made with, in use or not: those it begins with, and where the arena may be divided anew, as
+    /// many as it could then be given. Slots that are not in use need addresses, and no memory.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn slots_max(&self, class: ClassId) -> u32 {
+        let own = &self.classes[usize::from(class.0)];
+        if self.rebalance.is_off() {
+            return own.n_slots;
+        }
+        let n_experts = self.layers.iter().filter(|l| l.class == class).map(|l| u64::from(l.n_expert)).sum();
+        let others = (0..self.classes.len()).filter(|&i| i != usize::from(class.0));
+        let others_min = others.fold(0, |sum: u64, i| {
+            sum.saturating_add(self.classes[i].bytes_of(self.slots_min(ClassId(i as u8))))
+        });
+        let room = self.arena_bytes().saturating_sub(others_min);
+        let n_fit = room.checked_div(own.slot_bytes).unwrap_or(0).min(n_experts);
+        own.n_slots.max(u32::try_from(n_fit).unwrap_or(u32::MAX))
     }
 
     /// Largest `top_k` of the layers that use `class`: the fewest slots that work.
@@ -156,6 +221,13 @@ impl CacheConfig {
                 window: ahead.window,
                 off: ahead.off_below_percent,
                 on: ahead.on_from_percent,
+            });
+        }
+        let rebalance = &self.rebalance;
+        if !(1..=50).contains(&rebalance.share_percent) || rebalance.ratio_percent < 100 {
+            return Err(ConfigError::Rebalance {
+                share: rebalance.share_percent,
+                ratio: rebalance.ratio_percent,
             });
         }
         self.policy.check()?;
@@ -215,10 +287,19 @@ impl CacheConfig {
                 .and_then(|b| bytes.checked_add(b))
                 .ok_or(ConfigError::ArenaBytes { class: class.0 })?;
         }
+        if n_slots <= SLOTS_MAX {
+            n_slots = (0..self.classes.len()).map(|i| u64::from(self.slots_max(ClassId(i as u8)))).sum();
+        }
         if n_slots > SLOTS_MAX {
             return Err(ConfigError::TooManySlots { found: n_slots });
         }
         Ok(())
+    }
+}
+
+impl ClassConfig {
+    fn bytes_of(&self, n_slots: u32) -> u64 {
+        self.slot_bytes.saturating_mul(u64::from(n_slots))
     }
 }
 
@@ -258,6 +339,10 @@ pub enum ConfigError {
         "`read_ahead`: window {window}, off below {off} %, on from {on} %; expected a window of at least 1 and off <= on <= 100"
     )]
     ReadAheadWindow { window: u32, off: u8, on: u8 },
+    #[error(
+        "`rebalance`: a share of {share} %, a ratio of {ratio} %; expected a share of 1 to 50 and a ratio of at least 100"
+    )]
+    Rebalance { share: u8, ratio: u16 },
     #[error("policy `{policy}`: `{field}` is {found}, expected {expected}")]
     PolicyField { policy: &'static str, field: &'static str, found: f64, expected: &'static str },
     #[error(

@@ -95,6 +95,10 @@ pub struct Counters {
     pub wants_abandoned: u64,
     /// Most reads that were in flight at one time.
     pub reads_in_flight_max: u64,
+    /// Times that bytes of the arena were taken from one class and given to another.
+    pub moves: u64,
+    /// Bytes of the slots that classes were given by that.
+    pub moved_bytes: u64,
     /// Read-ahead.
     pub read_ahead: ReadAheadCounters,
 }

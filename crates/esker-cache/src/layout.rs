@@ -10,7 +10,7 @@ pub struct SlotPlace {
     pub class: ClassId,
     /// Its index within the class.
     pub index: u32,
-    /// Offset from the start of an arena in which the classes lie one after the other.
+    /// Offset from the start of an address range in which all slots lie one after the other, in use or not.
     pub offset_bytes: u64,
     /// Its size.
     pub len_bytes: u64,
@@ -52,10 +52,11 @@ impl Layout {
         }
         let (mut first_slot, mut first_byte) = (0, 0);
         let mut classes = Vec::with_capacity(config.classes.len());
-        for c in &config.classes {
-            classes.push(Class { first_slot, n_slots: c.n_slots, first_byte, slot_bytes: c.slot_bytes });
-            first_slot += c.n_slots;
-            first_byte += c.slot_bytes * u64::from(c.n_slots);
+        for (i, c) in config.classes.iter().enumerate() {
+            let n_slots = config.slots_max(ClassId(i as u8));
+            classes.push(Class { first_slot, n_slots, first_byte, slot_bytes: c.slot_bytes });
+            first_slot += n_slots;
+            first_byte += c.slot_bytes * u64::from(n_slots);
         }
         Layout { layers, classes, layer_of }
     }

@@ -38,13 +38,16 @@
 //! **hot** while a prompt runs and decode will want it.
 //!
 //! Slots are one pool per size class for all layers, not a share per layer: layers differ in how concentrated
-//! their routing is, and experts of different layers compete by how much they are used.
+//! their routing is, and experts of different layers compete by how much they are used. How the arena is divided
+//! among classes may follow what is measured, see [`RebalanceConfig`].
 //!
 //! # Invariants
 //! - A slot has one owner; a pinned slot, or one that a read is filling, is never given away.
 //! - An expert has at most one read in flight; at most `reads_max` are.
 //! - Every want ends in one `Ready` or one `Fail` per expert.
 //! - An expert is resident, for routing and for hits, when its read has completed; never earlier.
+//! - The slots that take memory (live ones, and retired ones that are not given back) never have more bytes than the
+//!   arena, nor are they restored to more than a shrink has left of it; no class has fewer than one token needs.
 //! - `hits + read_ahead_hits + misses` is the number of lookups.
 //! - No allocation after [`ExpertCache::new`], apart from the caller's action list.
 //! - What is computed never depends on it. With [`Visibility::Stepwise`], what is resident when a step begins
@@ -68,6 +71,7 @@ mod ids;
 mod layout;
 mod policy;
 mod reads;
+mod rebalance;
 mod residency;
 mod score;
 mod slots;
@@ -81,8 +85,8 @@ mod simulation;
 pub use action::{Action, Event, FailCause, Priority};
 pub use cache::{ExpertCache, Inconsistency, Residency, ResizeError};
 pub use config::{
-    CacheConfig, ClassConfig, ConfigError, EXPERTS_MAX, LayerConfig, READS_MAX, ReadAheadConfig, SLOTS_MAX,
-    Visibility,
+    CacheConfig, ClassConfig, ConfigError, EXPERTS_MAX, LayerConfig, READS_MAX, ReadAheadConfig,
+    RebalanceConfig, SLOTS_MAX, Visibility,
 };
 pub use counters::{Counters, LayerCounters, Lookups, ReadAheadCounters};
 pub use ids::{ClassId, ExpertId, Phase, ReadId, SlotId};

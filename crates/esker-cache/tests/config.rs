@@ -3,8 +3,8 @@
 mod driver;
 
 use esker_cache::{
-    CacheConfig, ClassConfig, ClassId, ConfigError, ExpertCache, PolicyConfig, ReadAheadConfig, ResizeError,
-    Visibility,
+    CacheConfig, ClassConfig, ClassId, ConfigError, ExpertCache, PolicyConfig, ReadAheadConfig,
+    RebalanceConfig, ResizeError, Visibility,
 };
 
 fn check(change: impl FnOnce(&mut CacheConfig), expected: &str) {
@@ -47,6 +47,27 @@ fn classes_are_checked() {
         "4194305 slots in all classes, at most 4194304 are supported",
     );
     check(|c| c.classes[0].slot_bytes = u64::MAX, "the slots up to class 0 have more than 2^64 bytes");
+}
+
+#[test]
+fn rebalancing_is_checked_and_makes_room() {
+    let expected = "`rebalance`: a share of 0 %, a ratio of 125 %; expected a share of 1 to 50 and a ratio of at least 100";
+    check(|c| c.rebalance = RebalanceConfig { share_percent: 0, ..RebalanceConfig::ON }, expected);
+    let expected = "`rebalance`: a share of 3 %, a ratio of 99 %; expected a share of 1 to 50 and a ratio of at least 100";
+    check(|c| c.rebalance = RebalanceConfig { ratio_percent: 99, ..RebalanceConfig::ON }, expected);
+
+    let mut config = driver::config(2, 40, 2, 6);
+    config.layers[1].class = ClassId(1);
+    config.classes.push(ClassConfig { slot_bytes: 300, n_slots: 5 });
+    assert_eq!(config.arena_bytes(), 6 * 128 + 5 * 300);
+    assert_eq!([0, 1].map(|class| config.slots_max(ClassId(class))), [6, 5], "off");
+    config.rebalance = RebalanceConfig::ON;
+    // 2268 bytes, of which two slots of the other class stay: 1668 for slots of 128, 2012 for slots of 300.
+    assert_eq!([0, 1].map(|class| config.slots_max(ClassId(class))), [13, 6]);
+    config.layers[0].n_expert = 9;
+    assert_eq!(config.slots_max(ClassId(0)), 9, "no more than it has experts");
+    config.layers[0].n_expert = 4;
+    assert_eq!(config.slots_max(ClassId(0)), 6, "but those that it begins with");
 }
 
 #[test]

@@ -9,8 +9,8 @@ mod driver;
 use dice::Rng;
 use driver::{Driver, config, ready};
 use esker_cache::{
-    Action, CacheConfig, ExpertCache, ExpertId, Phase, PolicyConfig, Priority, ReadAheadConfig, ReadId,
-    Residency, Visibility,
+    Action, CacheConfig, ClassConfig, ClassId, ExpertCache, ExpertId, Phase, PolicyConfig, Priority,
+    ReadAheadConfig, ReadId, RebalanceConfig, Residency, Visibility,
 };
 
 #[test]
@@ -114,6 +114,8 @@ fn read_ahead() -> ReadAheadConfig {
 struct Decisions {
     contents: Vec<Vec<Option<u32>>>,
     wants: Vec<Vec<u16>>,
+    /// Slots of each class at the start of each step.
+    division: Vec<Vec<u32>>,
 }
 
 /// An engine that routes by the mask it is shown, on a disk with a temper of its own.
@@ -192,9 +194,20 @@ impl Engine {
         while !self.cache.is_quiet() {
             self.complete_one();
         }
-        self.cache.begin_step(phase, &mut Vec::new());
+        let mut actions = Vec::new();
+        self.cache.begin_step(phase, &mut actions);
+        let mut next = 0;
+        while let Some(&action) = actions.get(next) {
+            next += 1;
+            if let Action::Retire { slot } = action {
+                self.cache.given_back(slot, &mut actions);
+            }
+        }
+        self.take(&actions);
         self.cache.check().expect("consistent");
-        let n_slots = self.cache.config().classes[0].n_slots;
+        let classes = || (0..self.cache.config().classes.len() as u8).map(ClassId);
+        self.decisions.division.push(classes().map(|class| self.cache.n_slots(class)).collect());
+        let n_slots: u32 = classes().map(|class| self.cache.config().slots_max(class)).sum();
         let mut contents = vec![None; n_slots as usize];
         for (layer, l) in self.cache.config().layers.iter().enumerate() {
             for index in 0..l.n_expert as u16 {
@@ -289,6 +302,36 @@ fn decisions_do_not_depend_on_the_disk() {
                 }
             }
         }
+    }
+}
+
+/// The same with two classes among which slots move: when they move, and which, is part of what is the same.
+#[test]
+fn moves_between_classes_do_not_depend_on_the_disk() {
+    for name in PolicyConfig::NAMES {
+        let policy = PolicyConfig::by_name(name).expect("listed");
+        if policy == PolicyConfig::Clairvoyant {
+            continue;
+        }
+        let mut n_divisions = 0;
+        for router_seed in 0..4 {
+            let mut config = stepwise(policy, 30, 4);
+            config.classes.push(ClassConfig { slot_bytes: 300, n_slots: 12 });
+            for layer in 2..4 {
+                config.layers[layer].class = ClassId(1);
+            }
+            config.rebalance =
+                RebalanceConfig { steps: 2, share_percent: 10, ratio_percent: 100, deviations: 0 };
+            let expected = run(config.clone(), 1, router_seed);
+            for timing_seed in 2..6 {
+                let actual = run(config.clone(), timing_seed, router_seed);
+                assert!(actual == expected, "{name}, {timing_seed}");
+            }
+            let mut divisions = expected.division;
+            divisions.dedup();
+            n_divisions += divisions.len();
+        }
+        assert!(n_divisions > 8, "{name}: only {n_divisions} divisions in 4 runs");
     }
 }
 

@@ -42,6 +42,8 @@ fn promises_hold_in_simulated_histories() {
         ("failures", sum.fails),
         ("abandoned wants", sum.abandoned),
         ("retired slots", sum.retired),
+        ("restored slots", sum.restored),
+        ("moves between classes", sum.moves),
         ("read-ahead turned off", sum.turned_off),
         ("read-ahead turned on", sum.turned_on),
     ];
@@ -128,6 +130,19 @@ fn the_model_notices_read_ahead_before_demand() {
 fn the_model_notices_a_slot_that_is_used_after_it_was_retired() {
     let message = is_noticed(|actions, _| actions.retain(|a| !matches!(a, Action::Restore { .. })));
     assert!(message.contains("retired"), "{message}");
+}
+
+#[test]
+fn the_model_notices_a_slot_that_takes_no_part_in_the_division() {
+    let message = is_noticed(|actions, model| {
+        // A slot that was given back comes into use although nothing was to be restored.
+        if !actions.iter().any(|a| matches!(a, Action::Restore { .. }))
+            && let Some(slot) = model.slot_given_back()
+        {
+            actions.push(Action::Restore { slot });
+        }
+    });
+    assert!(message.contains("is restored: "), "{message}");
 }
 
 /// The state after a sequence of calls is a function of the sequence.

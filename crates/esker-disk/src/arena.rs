@@ -21,7 +21,7 @@ pub const BUFFER_ALIGN: usize = 4096;
 /// Creating one reserves addresses; memory is taken page by page as it is first written. Whether the machine
 /// has that much is therefore not established by a success: compare with [`crate::memory::available`] first,
 /// or call [`Arena::lock`], which takes all of it at once or fails. Where the system accounts strictly
-/// (`vm.overcommit_memory = 2`) creation fails already; no `MAP_NORESERVE` is used to get around that.
+/// (`vm.overcommit_memory = 2`) creation fails already.
 #[derive(Debug)]
 pub struct Arena {
     mapping: Arc<Mapping>,
@@ -34,7 +34,18 @@ impl Arena {
     /// # Errors
     /// If `bytes` is zero or more than an address space holds, or the system refuses.
     pub fn new(bytes: usize) -> Result<Arena, ArenaError> {
-        Ok(Arena { mapping: Arc::new(Mapping::anonymous(bytes)?), used: 0 })
+        Ok(Arena { mapping: Arc::new(Mapping::anonymous(bytes, false)?), used: 0 })
+    }
+
+    /// As `new`, for more addresses than memory: the caller will not have more of its buffers written to at a time than
+    /// the machine can hold, and gives the others' pages back ([`Buffer::release_pages`]).
+    ///
+    /// So the system is not asked whether it could back all of it (`MAP_NORESERVE`), and such an arena can neither be locked
+    /// nor registered. Where the system accounts strictly it asks itself all the same, and may refuse.
+    /// # Errors
+    /// As `new`.
+    pub fn sparse(bytes: usize) -> Result<Arena, ArenaError> {
+        Ok(Arena { mapping: Arc::new(Mapping::anonymous(bytes, true)?), used: 0 })
     }
 
     /// Size of the arena in bytes.
@@ -79,10 +90,14 @@ impl Arena {
     ///
     /// Faults every page in, so it costs about 0.1 s per GiB and fails now instead of during a run.
     /// # Errors
-    /// [`ArenaError::Lock`], usually because of `RLIMIT_MEMLOCK` (8 MiB by default for ordinary users). Then
-    /// nothing stays locked and the arena is usable as before.
+    /// [`ArenaError::Lock`], usually because of `RLIMIT_MEMLOCK` (8 MiB by default for ordinary users), or because the
+    /// arena is a sparse one. Then nothing stays locked and the arena is usable as before.
     pub fn lock(&self) -> Result<(), ArenaError> {
-        let Mapping { start, len, .. } = *self.mapping;
+        let Mapping { start, len, is_sparse, .. } = *self.mapping;
+        if is_sparse {
+            let source = io::Error::from(io::ErrorKind::Unsupported);
+            return Err(ArenaError::Lock { bytes: len, limit: sys::memlock_limit(), source });
+        }
         // SAFETY: the range is exactly our mapping; mlock changes no contents.
         if unsafe { libc::mlock(start.as_ptr().cast(), len) } == 0 {
             return Ok(());
@@ -100,17 +115,8 @@ impl Arena {
     /// # Errors
     /// [`ArenaError::Advise`] where the system has no huge pages for anonymous memory.
     pub fn advise_huge_pages(&self) -> Result<(), ArenaError> {
-        #[cfg(target_os = "linux")]
-        {
-            let Mapping { start, len, .. } = *self.mapping;
-            // SAFETY: the range is exactly our mapping; MADV_HUGEPAGE changes no contents.
-            match unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) } {
-                0 => Ok(()),
-                _ => Err(ArenaError::Advise { source: io::Error::last_os_error() }),
-            }
-        }
-        #[cfg(not(target_os = "linux"))]
-        Err(ArenaError::Advise { source: io::Error::from(io::ErrorKind::Unsupported) })
+        // SAFETY: the range is exactly our mapping.
+        unsafe { advise_huge(self.mapping.start.as_ptr(), self.mapping.len, true) }
     }
 
     #[cfg(target_os = "linux")]
@@ -164,6 +170,15 @@ impl Buffer {
         unsafe { replace_pages(start, bytes) }.map_err(|source| ReleaseError::Refused { source })
     }
 
+    /// Says whether huge pages may back the buffer. What is not to take memory should not have any: a huge page that lies
+    /// partly in the buffer would be backed as a whole when a neighbour is written to.
+    /// # Errors
+    /// As [`Arena::advise_huge_pages`].
+    pub fn advise_huge_pages(&self, huge: bool) -> Result<(), ArenaError> {
+        // SAFETY: start..start + stride is whole pages of this buffer alone (carve advances by the stride).
+        unsafe { advise_huge(self.start.as_ptr(), stride(self.len), huge) }
+    }
+
     #[cfg(all(test, target_os = "linux"))]
     pub(crate) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
@@ -197,6 +212,8 @@ impl DerefMut for Buffer {
 pub(crate) struct Mapping {
     pub(crate) start: NonNull<u8>,
     pub(crate) len: usize,
+    /// There are more addresses than memory: see [`Arena::sparse`].
+    pub(crate) is_sparse: bool,
     /// Whether a disk has pinned the pages. See [`Buffer::release_pages`] for what the lock protects.
     pub(crate) registered: Mutex<bool>,
 }
@@ -207,19 +224,20 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    fn anonymous(bytes: usize) -> Result<Mapping, ArenaError> {
+    fn anonymous(bytes: usize, is_sparse: bool) -> Result<Mapping, ArenaError> {
         let rounded = bytes.checked_next_multiple_of(sys::page_bytes());
         let Some(len) = rounded.filter(|&len| 0 < len && len <= isize::MAX as usize) else {
             return Err(ArenaError::Size { bytes });
         };
         let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let flags = if is_sparse { flags | libc::MAP_NORESERVE } else { flags };
         // SAFETY: a new anonymous mapping at an address of the system's choice replaces nothing.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), len, prot, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(ArenaError::Map { bytes: len, source: io::Error::last_os_error() });
         }
         let start = NonNull::new(start.cast()).expect("mmap without a fixed address never maps address zero");
-        Ok(Mapping { start, len, registered: Mutex::new(false) })
+        Ok(Mapping { start, len, is_sparse, registered: Mutex::new(false) })
     }
 }
 
@@ -227,6 +245,27 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range is the one mmap returned, and no arena, buffer or disk refers to it any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Says whether huge pages may back a range. Changes no contents.
+///
+/// # Safety
+/// `start` and `bytes` must cover whole pages of a mapping of ours.
+unsafe fn advise_huge(start: *mut u8, bytes: usize, huge: bool) -> Result<(), ArenaError> {
+    #[cfg(target_os = "linux")]
+    {
+        let advice = if huge { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+        // SAFETY: the caller vouches for the range; neither advice changes contents.
+        match unsafe { libc::madvise(start.cast(), bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(ArenaError::Advise { source: io::Error::last_os_error() }),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (start, bytes, huge);
+        Err(ArenaError::Advise { source: io::Error::from(io::ErrorKind::Unsupported) })
     }
 }
 

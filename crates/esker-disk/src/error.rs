@@ -202,6 +202,12 @@ pub enum RegisterError {
     /// The disk has no use for registration.
     #[error("this disk does not register memory")]
     Unsupported,
+    /// The arena has more addresses than there is memory, and registering takes memory for all of them.
+    #[error("an arena of {bytes} bytes that are not all in use at a time cannot be registered")]
+    Sparse {
+        /// Size of the arena.
+        bytes: usize,
+    },
     /// An arena is registered already.
     #[error("an arena is registered already")]
     Taken,

@@ -327,6 +327,9 @@ impl Disk for UringDisk {
 
     fn register(&mut self, arena: &Arena) -> Result<(), RegisterError> {
         let mapping = arena.mapping();
+        if mapping.is_sparse {
+            return Err(RegisterError::Sparse { bytes: mapping.len });
+        }
         let mut registered = mapping.registered.lock().unwrap_or_else(PoisonError::into_inner);
         if *registered || self.registered.is_some() {
             return Err(RegisterError::Taken);

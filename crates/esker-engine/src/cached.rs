@@ -8,7 +8,7 @@ use crate::checksums::Checksums;
 use crate::guard::{Guard, Verdict};
 use crate::map::JUST_READ_MAX;
 use crate::slots::SlotLayout;
-use crate::stats::Stats;
+use crate::stats::{ArenaClass, Stats};
 use crate::tables::Tables;
 use esker_cache::{
     Action, ClassId, ExpertCache, ExpertId, FailCause, LayerCounters, Lookups, Phase, Priority, ReadId,
@@ -59,12 +59,13 @@ pub(crate) struct CachedStore {
     paths: Vec<PathBuf>,
     /// `None` if the file has none.
     checksums: Option<Arc<Checksums>>,
-    /// By slot; `None` while a read fills it or it is given back.
+    /// By slot, in use or not; `None` while a read fills it.
     buffers: Vec<Option<Buffer>>,
-    retired: Vec<Option<Buffer>>,
     tables: Tables,
     in_flight: Vec<(ReadId, ExpertId, SlotId)>,
     actions: Vec<Action>,
+    /// Those that are being carried out.
+    acting: Vec<Action>,
     done: Vec<Completion>,
     want: Want,
     routing: Routing,
@@ -156,11 +157,12 @@ impl CachedStore {
             files: parts.files,
             paths: parts.paths,
             checksums,
-            retired: parts.buffers.iter().map(|_| None).collect(),
+            // What a layer causes, and what a shrink or a move does.
+            actions: Vec::with_capacity(4 * n_expert + parts.buffers.len() / 8),
+            acting: Vec::with_capacity(4 * n_expert + parts.buffers.len() / 8),
             buffers: parts.buffers.into_iter().map(Some).collect(),
             tables: parts.tables,
             in_flight: Vec::with_capacity(reads_max),
-            actions: Vec::with_capacity(4 * n_expert),
             done: Vec::with_capacity(2 * reads_max),
             want: Want { position: vec![0; n_expert], ..Want::default() },
             routing: Routing {
@@ -193,6 +195,13 @@ impl CachedStore {
         stats.wait_s = self.times.wait.as_secs_f64();
         stats.row_bytes_read = self.times.row_bytes;
         stats.arena_shrinks = self.shrinks;
+        let classes = self.cache.config().classes.iter().zip(0..);
+        stats.arena_classes = classes
+            .map(|(class, i)| ArenaClass {
+                slot_bytes: class.slot_bytes,
+                n_slots: u64::from(self.cache.n_slots(ClassId(i))),
+            })
+            .collect();
     }
 
     /// Calls `expert` with the layer and number of everything that is in memory now.
@@ -231,7 +240,7 @@ impl CachedStore {
         let mut shrunk = false;
         for class in 0..classes {
             let class = ClassId(class as u8);
-            let n = self.cache.n_slots(class);
+            let n = self.cache.n_slots_planned(class);
             let fewer = (n - n / 8).max(self.cache.config().slots_min(class));
             if fewer < n && self.cache.shrink(class, fewer, &mut self.actions).is_ok() {
                 shrunk = true;
@@ -254,7 +263,14 @@ impl CachedStore {
 
     /// Carries out what the cache asked for, and what follows from that.
     fn act(&mut self) {
-        let mut actions = std::mem::take(&mut self.actions);
+        while !self.actions.is_empty() {
+            let mut acting = std::mem::replace(&mut self.actions, std::mem::take(&mut self.acting));
+            self.carry_out(&mut acting);
+            self.acting = acting;
+        }
+    }
+
+    fn carry_out(&mut self, actions: &mut Vec<Action>) {
         for action in actions.drain(..) {
             match action {
                 Action::Read { read, expert, slot, priority } => self.submit(read, expert, slot, priority),
@@ -269,20 +285,23 @@ impl CachedStore {
                 }
                 Action::Fail { cause, .. } => self.want.failed = Some(cause),
                 Action::Retire { slot } => {
-                    let slot = slot.0 as usize;
-                    if let Some(mut buffer) = self.buffers[slot].take() {
-                        // If the system refuses, the slot is unused all the same.
-                        let _ = buffer.release_pages();
-                        self.retired[slot] = Some(buffer);
+                    let buffer = self.unread(slot);
+                    // If the system refuses, the slot is unused all the same, and no other is used instead of it.
+                    if buffer.release_pages().is_ok() {
+                        let _ = buffer.advise_huge_pages(false);
+                        self.cache.given_back(slot, &mut self.actions);
                     }
                 }
                 Action::Restore { slot } => {
-                    let slot = slot.0 as usize;
-                    self.buffers[slot] = self.retired[slot].take();
+                    let _ = self.unread(slot).advise_huge_pages(true);
                 }
             }
         }
-        self.actions = actions;
+    }
+
+    /// The buffer of a slot that no read fills.
+    fn unread(&mut self, slot: SlotId) -> &mut Buffer {
+        self.buffers[slot.0 as usize].as_mut().expect("the cache retires and restores empty slots")
     }
 
     fn submit(&mut self, read: ReadId, expert: ExpertId, slot: SlotId, priority: Priority) {

@@ -2,6 +2,7 @@
 //!
 //! This crate joins a model (`esker-models`) with where its weights are and with text. Start at [`Engine`].
 
+mod arena;
 mod batch;
 mod cached;
 mod checksums;
@@ -27,7 +28,7 @@ mod vocabulary;
 pub use batch::BatchItem;
 pub use cached::RouteBiasOptions;
 pub use engine::{Engine, Event, Finish, GenerateOptions, Generation, GenerationStats};
-pub use esker_cache::PolicyConfig;
+pub use esker_cache::{PolicyConfig, RebalanceConfig};
 pub use esker_disk::Backend;
 pub use esker_models::Output;
 pub use esker_ops::{KvType, Op, OpTime, PassTime, Phase, Profile, Rows};
@@ -39,6 +40,6 @@ pub use plan::{ClassPlan, Plan, PlanLine};
 pub use sampler::{Sampler, Sampling, SamplingError, argmax};
 pub use session::Session;
 pub use snapshots::SnapshotStats;
-pub use stats::{LayerStats, Stats};
+pub use stats::{ArenaClass, LayerStats, Stats};
 pub use stop::StopScanner;
 pub use vocabulary::{VocabularyError, tokenizer};

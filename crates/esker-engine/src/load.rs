@@ -1,5 +1,6 @@
 //! From a path to a model: what is mapped, what is read, and what can go wrong.
 
+use crate::arena::slot_buffers;
 use crate::cached::{CachedParts, CachedStore};
 use crate::dense::DenseStore;
 use crate::options::{DEFAULT_CONTEXT, EngineOptions, Memory, READS_MAX, SESSIONS_MAX};
@@ -438,14 +439,8 @@ fn laid_out(
     let (model, layout) = Model::load(gguf, &mut fetch)?;
 
     let (slots_of_layer, classes) = slot_layouts(&layout, PLAN_ALIGN, &aligns);
-    let sizes_of_slots =
-        || classes.iter().zip(n_slots).flat_map(|(class, &n)| std::iter::repeat_n(class.slot_bytes, n));
     let on_disk: Vec<_> =
         layout.tables.iter().filter(|t| !dense.contains_key(&t.tensor.name)).cloned().collect();
-    let mut arena = Arena::new(Arena::bytes_for(sizes_of_slots()).max(PLAN_ALIGN))?;
-    // Advice only: without it, reads cost more page faults and nothing else changes.
-    let _ = arena.advise_huge_pages();
-    let buffers = arena.carve(sizes_of_slots());
     let mut row_arena = Arena::new(Tables::arena_bytes(&on_disk, PLAN_ALIGN).max(PLAN_ALIGN))?;
     let kept = |name: &str| dense.get(name).cloned();
     let tables = Tables::on_disk(&layout.tables, &on_disk, &files, kept, &mut row_arena);
@@ -462,7 +457,9 @@ fn laid_out(
             how,
         ));
     }
-    let cache = ExpertCache::new(cache_config(&layout, &classes, n_slots, options, reads_max)?)?;
+    let mut config = cache_config(&layout, &classes, n_slots, options, reads_max)?;
+    let buffers = slot_buffers(&mut config)?;
+    let cache = ExpertCache::new(config)?;
     let near_depth = match options.policy {
         PolicyConfig::NearPickEma { depth, .. } | PolicyConfig::InverseRouterEma { depth, .. } => {
             usize::from(depth)
@@ -511,6 +508,7 @@ fn cache_config(
         .collect();
     let mut config = CacheConfig::new(layers.collect(), class_configs, reads_max);
     config.policy = options.policy;
+    config.rebalance = options.rebalance;
     // About what the disk has begun already when the last demand reads are handed to it.
     config.read_ahead.demand_max = DEMAND_MAX;
     if !options.read_ahead {

@@ -1,7 +1,7 @@
 //! How a model is loaded and run.
 
 use crate::cached::RouteBiasOptions;
-use esker_cache::PolicyConfig;
+use esker_cache::{PolicyConfig, RebalanceConfig};
 use esker_disk::Backend;
 use esker_ops::KvType;
 use std::path::PathBuf;
@@ -34,6 +34,8 @@ pub struct EngineOptions {
     pub policy: PolicyConfig,
     /// Read experts ahead that the next layer's router will probably choose.
     pub read_ahead: bool,
+    /// When slots of one size are given up for slots of another, in models whose experts differ in size.
+    pub rebalance: RebalanceConfig,
     /// Cache-aware routing.
     pub route_bias: RouteBiasOptions,
     /// What carries reads out.
@@ -78,6 +80,7 @@ impl Default for EngineOptions {
             memory: Memory::Auto,
             policy: PolicyConfig::by_name("protected-lru").expect("the default policy exists"),
             read_ahead: true,
+            rebalance: RebalanceConfig::ON,
             route_bias: RouteBiasOptions::default(),
             backend: Backend::Auto,
             direct: true,

@@ -52,12 +52,27 @@ pub struct Stats {
     pub route_mass_moved: f64,
     /// Times that the arena was made smaller because the machine ran low on memory.
     pub arena_shrinks: u64,
+    /// Times that slots of one size were given up for slots of another that would spare more reads.
+    pub arena_moves: u64,
+    /// Bytes of the slots that came into use by that.
+    pub arena_moved_bytes: u64,
+    /// The arena's slots now, by size.
+    pub arena_classes: Vec<ArenaClass>,
     /// Memory now (proportional set size).
     pub memory_bytes: u64,
     /// The most that was ever resident.
     pub peak_memory_bytes: u64,
     /// Lookups by layer, decode and prompt together.
     pub layers: Vec<LayerStats>,
+}
+
+/// The slots of one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ArenaClass {
+    /// Bytes of one slot.
+    pub slot_bytes: u64,
+    /// Slots in use.
+    pub n_slots: u64,
 }
 
 /// Lookups of one layer.
@@ -89,6 +104,8 @@ impl Stats {
         self.expert_wasted_bytes = c.wasted_bytes;
         self.expert_evictions = c.evictions;
         self.reads_in_flight_max = c.reads_in_flight_max;
+        self.arena_moves = c.moves;
+        self.arena_moved_bytes = c.moved_bytes;
         let share = |of: u64, all: u64| if all == 0 { 0.0 } else { of as f64 / all as f64 };
         self.read_ahead_precision = share(c.read_ahead.predicted_wanted, c.read_ahead.predicted);
         self.read_ahead_recall = share(c.read_ahead.predicted_wanted, c.read_ahead.predicted_lookups);

@@ -1,7 +1,9 @@
 //! Streaming changes nothing: the bits of the logits are those of a model that is all in memory, for any budget, policy,
 //! backend and number of threads.
 
-use esker_engine::{Backend, Engine, EngineError, EngineOptions, KvType, Memory, Output, PolicyConfig};
+use esker_engine::{
+    Backend, Engine, EngineError, EngineOptions, KvType, Memory, Output, PolicyConfig, RebalanceConfig,
+};
 use esker_testkit::npz;
 use std::path::{Path, PathBuf};
 
@@ -210,6 +212,70 @@ fn cache_aware_routing_is_deterministic_and_changes_picks() {
     assert!(stats.route_picks_changed > 0 && stats.route_picks_changed < stats.route_picks, "{stats:?}");
     assert!(stats.route_mass_moved > 0.0, "{stats:?}");
     assert!(stats.expert_hits > 0 && stats.expert_misses > 0, "{stats:?}");
+}
+
+/// Moves at every step, a tenth of the arena, for next to no reason.
+const EAGER: RebalanceConfig =
+    RebalanceConfig { steps: 1, share_percent: 10, ratio_percent: 100, deviations: 0 };
+
+/// Slots that move between classes change no bit, take no more memory than planned, and with cache-aware routing move in
+/// every run alike.
+#[test]
+fn slots_that_move_change_nothing() {
+    let name = "qwen3moe256-kmix";
+    let path = golden(name, "gguf");
+    let tokens = tokens(name);
+    let reference = bits(&path, &EngineOptions { memory: Memory::Resident, ..base() }, &tokens, 8);
+    let run = |options: &EngineOptions| {
+        let mut engine = Engine::load(&path, options.clone()).expect("loads");
+        let mut bits = Vec::new();
+        let mut divisions = Vec::new();
+        for _ in 0..4 {
+            let mut session = engine.new_session();
+            bits.clear();
+            for piece in std::iter::once(&tokens[..8]).chain(tokens[8..].chunks(1)) {
+                let rows =
+                    engine.forward(&mut session, piece, Output::All).expect("a pass").expect("all rows");
+                bits.extend(rows.data().iter().map(|l| l.to_bits()));
+                divisions.push(engine.stats().arena_classes);
+            }
+        }
+        let planned = engine.plan().expect("a budget").classes.clone();
+        assert!(planned.len() > 1, "{name} has experts of several sizes");
+        let arena: u64 = planned.iter().map(|c| c.n_slots as u64 * c.slot_bytes).sum();
+        for division in &divisions {
+            let bytes: u64 = division.iter().map(|c| c.n_slots * c.slot_bytes).sum();
+            assert!(bytes <= arena, "{bytes} bytes of slots in an arena of {arena}");
+        }
+        (bits, divisions, engine.stats().arena_moves)
+    };
+    let small = smallest(&path, &base());
+    let mut moves_seen = [0, 0];
+    for more in [256 << 10, 512 << 10, 1 << 20] {
+        let options = EngineOptions { memory: Memory::Budget(small + more), rebalance: EAGER, ..base() };
+        for options in [
+            options.clone(),
+            EngineOptions { backend: Backend::Pool, direct: false, ..options.clone() },
+            EngineOptions { policy: PolicyConfig::by_name("s3-fifo").expect("listed"), ..options.clone() },
+        ] {
+            let (bits, _, moves) = run(&options);
+            assert!(bits == reference, "{more} bytes more: other bits");
+            moves_seen[0] += moves;
+        }
+        let (bits, _, moves) = run(&EngineOptions { rebalance: RebalanceConfig::OFF, ..options.clone() });
+        assert!(bits == reference && moves == 0);
+
+        let route_bias = esker_engine::RouteBiasOptions { lambda: 0.2, protect: 2 };
+        let options = EngineOptions { route_bias, ..options };
+        let (bits, divisions, moves) = run(&options);
+        moves_seen[1] += moves;
+        for backend in [Backend::Auto, Backend::Uring] {
+            let again = run(&EngineOptions { backend, ..options.clone() });
+            assert!(again == (bits.clone(), divisions.clone(), moves), "{backend:?}: another run");
+        }
+    }
+    println!("{moves_seen:?} moves with routing that does not look, and that does");
+    assert!(moves_seen.iter().all(|&moves| moves > 0), "{moves_seen:?}");
 }
 
 /// A dense model inside a budget: everything but the token embedding is read once.

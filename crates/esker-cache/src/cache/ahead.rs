@@ -131,6 +131,7 @@ impl ExpertCache {
             return false;
         }
         let Some(slot) = self.take_slot(class) else { return false };
+        self.experts[e as usize].is_near = self.was_near(e);
         self.assign(e, slot);
         self.hold(e);
         true

@@ -4,6 +4,7 @@ use super::{ExpertCache, State};
 use crate::counters::Lookups;
 use crate::evict_queue::Band;
 use crate::ids::NONE;
+use crate::slots::{Backing, Pool};
 
 /// What [`ExpertCache::check`] found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -27,6 +28,7 @@ impl ExpertCache {
     pub fn check(&self) -> Result<(), Inconsistency> {
         self.check_experts()?;
         self.check_slots()?;
+        self.check_memory()?;
         self.check_reads()?;
         self.check_waiting()?;
         self.check_counters()
@@ -89,6 +91,7 @@ impl ExpertCache {
                 ensure!(!s.is_fetched || x.pins > 0, "slot {slot} is fetched for nobody");
             }
             let n_slots = pool.end - pool.first;
+            self.check_backing(class)?;
             let (n_free, n_retired) = (pool.free.len() as u32, pool.retired.len() as u32);
             ensure!(
                 n_owned + n_free == pool.n_live,
@@ -118,6 +121,45 @@ impl ExpertCache {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// Who takes memory, and that nobody waits for memory that there is.
+    fn check_backing(&self, class: usize) -> Result<(), Inconsistency> {
+        let pool = &self.slots.pools[class];
+        let of = |slots: &[u32], backing| {
+            slots.iter().filter(|&&slot| self.slots.slots[slot as usize].backing == backing).count()
+        };
+        let range = &self.slots.slots[pool.first as usize..pool.end as usize];
+        let n_live = range.iter().filter(|s| s.backing == Backing::Live).count();
+        ensure!(n_live == pool.n_live as usize, "class {class}: {n_live} live, counted {}", pool.n_live);
+        let n_kept = of(&pool.retired, Backing::Retired);
+        let n_gone = of(&pool.retired, Backing::GivenBack);
+        ensure!(n_kept + n_gone == pool.retired.len(), "class {class}: a retired slot is live");
+        ensure!(
+            n_kept == pool.n_not_given_back as usize,
+            "class {class}: {n_kept} not given back, counted {}",
+            pool.n_not_given_back
+        );
+        ensure!(pool.n_target >= pool.slots_min, "class {class} shall have {} slots", pool.n_target);
+        ensure!(
+            self.slots.next_to_restore(class).is_none(),
+            "class {class} has {} slots of {}, and there is memory",
+            pool.n_live,
+            pool.n_target
+        );
+        Ok(())
+    }
+
+    fn check_memory(&self) -> Result<(), Inconsistency> {
+        let s = &self.slots;
+        let bytes = |pool: &Pool| u64::from(pool.n_live + pool.n_not_given_back) * pool.slot_bytes;
+        let taken: u64 = s.pools.iter().map(bytes).sum();
+        ensure!(taken == s.taken_bytes, "{taken} bytes are taken, counted {}", s.taken_bytes);
+        ensure!(taken <= s.arena_bytes, "{taken} bytes are taken of an arena of {}", s.arena_bytes);
+        let (target, budget) = (s.target_bytes(), s.budget_bytes);
+        ensure!(target <= budget, "{target} bytes are to be used of {budget}");
+        ensure!(budget <= s.arena_bytes, "{budget} bytes may be used of an arena of {}", s.arena_bytes);
         Ok(())
     }
 

@@ -115,6 +115,7 @@ impl ExpertCache {
         let id = self.layout.id(e);
         self.residency.set(id.layer, id.index, false);
         self.policy.evicted(e, class);
+        self.note_eviction(e, class);
         self.counters.evictions += 1;
         if self.slots.get(slot).is_unused {
             self.counters.read_ahead.wasted += 1;
@@ -129,6 +130,7 @@ impl ExpertCache {
         let x = &mut self.experts[e as usize];
         x.state = State::OnDisk;
         x.decode_stamp = 0;
+        x.is_near = false;
         let slot = std::mem::replace(&mut x.slot, SlotId(NONE));
         if slot.0 != NONE {
             self.slots.end_fetch(slot, self.layout.class_of(e));

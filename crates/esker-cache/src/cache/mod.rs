@@ -2,10 +2,11 @@
 //!
 //! `mod.rs` has the state and the calls of a step (begin, want, release), `filling.rs` how experts get
 //! slots and reads, `ahead.rs` read-ahead, `prompt.rs` what a prompt may not evict, `resize.rs` giving slots
-//! back, `check.rs` the invariants in executable form.
+//! back, `division.rs` giving a class the bytes of another, `check.rs` the invariants in executable form.
 
 mod ahead;
 mod check;
+mod division;
 mod filling;
 mod prompt;
 mod resize;
@@ -50,6 +51,8 @@ struct Expert {
     lost_in_step: u64,
     /// The last want that asked for it.
     last_want: u64,
+    /// How-manieth of its class it was to be evicted while decoding; 0: it has not been.
+    evicted_as: u64,
     /// `NONE` in states `OnDisk` and `Waiting`.
     slot: SlotId,
     /// Wants that are not released yet.
@@ -57,6 +60,8 @@ struct Expert {
     state: State,
     /// Released by the engine, but not yet by the batch (see `Batch`).
     let_go: bool,
+    /// Read ahead soon after it was evicted, and nobody has wanted it yet.
+    is_near: bool,
 }
 
 /// The one open want of a cache whose residency routing sees.
@@ -85,6 +90,7 @@ pub struct ExpertCache {
     reads: ReadTable,
     residency: ResidencyMap,
     ahead: ahead::ReadAhead,
+    division: division::Division,
     /// Per class: experts in state `Waiting`, first come first served.
     waiting: Vec<VecDeque<ExpertNo>>,
     n_waiting: usize,
@@ -115,8 +121,9 @@ impl ExpertCache {
         let layout = Layout::new(&config);
         let n_experts = layout.n_experts();
         let n_slots: Vec<u32> = config.classes.iter().map(|c| c.n_slots).collect();
-        let n_slots_max = n_slots.iter().copied().max().unwrap_or(0) as usize;
         let slots = Slots::new(&config);
+        let n_made: Vec<u32> = slots.pools.iter().map(|pool| pool.end - pool.first).collect();
+        let n_made_max = n_made.iter().copied().max().unwrap_or(0) as usize;
         let experts_of =
             |class| layout.layers.iter().filter(move |l| l.class == class).map(|l| l.n_expert as usize);
         let waiting =
@@ -127,18 +134,21 @@ impl ExpertCache {
             decode_stamp: 0,
             lost_in_step: 0,
             last_want: 0,
+            evicted_as: 0,
             slot: SlotId(NONE),
             pins: 0,
             state: State::OnDisk,
             let_go: false,
+            is_near: false,
         };
         Ok(ExpertCache {
             policy: AnyPolicy::new(config.policy, &layout, &n_slots),
-            queue: EvictQueue::new(n_experts, &n_slots),
+            queue: EvictQueue::new(n_experts, &n_made),
             experts: (0..n_experts as u64).map(on_disk).collect(),
             reads: ReadTable::new(config.reads_max.into()),
             residency: ResidencyMap::new(&layout, config.visibility),
             ahead: ahead::ReadAhead::new(config.read_ahead, config.layers.len()),
+            division: division::Division::new(&config),
             waiting,
             n_waiting: 0,
             to_read: VecDeque::with_capacity(slots.slots.len()),
@@ -150,7 +160,7 @@ impl ExpertCache {
             step_first_want: 0,
             counters: Counters::default(),
             layer_counters: vec![LayerCounters::default(); config.layers.len()],
-            ranking: Vec::with_capacity(n_slots_max),
+            ranking: Vec::with_capacity(n_made_max),
             slots,
             layout,
             config,
@@ -158,7 +168,8 @@ impl ExpertCache {
     }
 
     /// Begins a step: a prompt chunk, or one decoded token. Scores decay here, predictions of the last step
-    /// are forgotten, and with [`Visibility::Stepwise`] the map that routing sees becomes the present one.
+    /// are forgotten, now and then the arena is divided anew ([`RebalanceConfig`](crate::RebalanceConfig)), and with
+    /// [`Visibility::Stepwise`] the map that routing sees becomes the present one.
     ///
     /// Cost: O(layers); O(slots · log slots) when the phase changes.
     ///
@@ -171,9 +182,12 @@ impl ExpertCache {
             assert!(self.is_quiet(), "a step may begin only when no read is queued or in flight");
             assert_eq!(self.batch.n_open, 0, "a step may begin only when all wanted experts are released");
         }
+        self.forget_predictions();
+        if phase == Phase::Decode {
+            self.rebalance(actions);
+        }
         self.step += 1;
         self.step_first_want = self.want_serial;
-        self.forget_predictions();
         self.policy.begin_step();
         match phase {
             Phase::Prefill => self.counters.prefill_steps += 1,
@@ -252,6 +266,7 @@ impl ExpertCache {
         let class = self.layout.class_of(e);
         let Expert { state, slot, pins, lost_in_step, .. } = self.experts[e as usize];
         self.experts[e as usize].pins = pins + 1;
+        self.note_demand(e, phase);
         let mut outcome = Lookups::default();
         if slot.0 == NONE {
             outcome.misses = 1;
@@ -422,25 +437,8 @@ impl ExpertCache {
         while let Some(e) = self.to_read.pop_front() {
             self.fail(e, cause, actions);
         }
-        for i in 0..self.slots.slots.len() {
-            let e = self.slots.slots[i].owner;
-            if e == NONE || self.experts[e as usize].pins == 0 {
-                continue;
-            }
-            let class = self.layout.class_of(e);
-            self.slots.end_fetch(SlotId(i as u32), class);
-            self.slots.pools[class].n_pinned -= 1;
-            match self.experts[e as usize].state {
-                State::Resident => {
-                    self.experts[e as usize].pins = 0;
-                    self.make_evictable(e);
-                }
-                State::Reading => {
-                    self.reads.set_demand(e, false);
-                    self.report_failed(e, cause, actions);
-                }
-                state => unreachable!("a pinned slot cannot be {state:?} here"),
-            }
+        for i in 0..self.slots.pools.len() {
+            self.abandon_pinned(i, actions);
         }
         for &e in &self.batch.experts {
             self.experts[e as usize].let_go = false;
@@ -452,6 +450,32 @@ impl ExpertCache {
             self.serve(class, actions);
         }
         self.pump(actions);
+    }
+
+    /// Drops the pins of a class.
+    fn abandon_pinned(&mut self, class: usize, actions: &mut Vec<Action>) {
+        for slot in self.slots.pools[class].first..self.slots.pools[class].end {
+            if self.slots.pools[class].n_pinned == 0 {
+                break;
+            }
+            let e = self.slots.slots[slot as usize].owner;
+            if e == NONE || self.experts[e as usize].pins == 0 {
+                continue;
+            }
+            self.slots.end_fetch(SlotId(slot), class);
+            self.slots.pools[class].n_pinned -= 1;
+            match self.experts[e as usize].state {
+                State::Resident => {
+                    self.experts[e as usize].pins = 0;
+                    self.make_evictable(e);
+                }
+                State::Reading => {
+                    self.reads.set_demand(e, false);
+                    self.report_failed(e, FailCause::Abandoned, actions);
+                }
+                state => unreachable!("a pinned slot cannot be {state:?} here"),
+            }
+        }
     }
 
     /// Performs a recorded call: the state after a sequence of calls is a function of the sequence alone, so
@@ -474,6 +498,7 @@ impl ExpertCache {
             Event::NextUse { layer, expert, when } => self.set_next_use(layer, expert, when),
             Event::Shrink { class, n_slots } => self.shrink(class, n_slots, actions)?,
             Event::Grow { class, n_slots } => self.grow(class, n_slots, actions)?,
+            Event::GivenBack { slot } => self.given_back(slot, actions),
             Event::Abandon => self.abandon(actions),
         }
         Ok(())

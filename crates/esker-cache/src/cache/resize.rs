@@ -1,4 +1,4 @@
-//! Giving slots back when memory runs low, and taking them again.
+//! Giving slots back when memory runs low, and taking them again, never more than there is memory for.
 
 use super::ExpertCache;
 use crate::action::Action;
@@ -16,12 +16,17 @@ pub enum ResizeError {
     TooFewSlots { class: u8, asked: u32, slots_min: u32 },
     #[error("class {class} was made with {made} slots and cannot have {asked}")]
     TooManySlots { class: u8, asked: u32, made: u32 },
+    #[error(
+        "class {class} cannot have {asked} slots: {bytes} bytes for all classes would be more than the arena's {arena}"
+    )]
+    TooManyBytes { class: u8, asked: u32, bytes: u64, arena: u64 },
 }
 
 impl ExpertCache {
     /// Gives up slots of a class until `n_slots` are left. Free ones go first, then the policy's victims;
     /// what is pinned or being read goes when it is released. Each is reported with
-    /// [`Action::Retire`]. Does nothing if the class has no more than that.
+    /// [`Action::Retire`]. Does nothing if the class has no more than that. The bytes are gone for all classes, until
+    /// `grow` takes them again.
     ///
     /// # Errors
     /// If the class does not exist, or could not hold one token's experts any more.
@@ -32,7 +37,9 @@ impl ExpertCache {
         actions: &mut Vec<Action>,
     ) -> Result<(), ResizeError> {
         let i = self.check_resize(class, n_slots)?;
-        if n_slots < self.slots.pools[i].n_target {
+        let pool = &self.slots.pools[i];
+        if n_slots < pool.n_target {
+            self.lower_budget(u64::from(pool.n_target - n_slots) * pool.slot_bytes);
             self.set_target(i, n_slots);
             self.serve(i, actions);
         }
@@ -40,10 +47,12 @@ impl ExpertCache {
     }
 
     /// Takes slots of a class that were given back into use again, until it has `n_slots`. Each is reported
-    /// with [`Action::Restore`]. Does nothing if the class has that many.
+    /// with [`Action::Restore`], as soon as the memory of others that shall go is given back. Does nothing if the class has
+    /// that many.
     ///
     /// # Errors
-    /// If the class does not exist or was made with fewer slots.
+    /// If the class does not exist or was made with fewer slots, or all classes together would have more bytes than the
+    /// arena.
     pub fn grow(
         &mut self,
         class: ClassId,
@@ -51,19 +60,55 @@ impl ExpertCache {
         actions: &mut Vec<Action>,
     ) -> Result<(), ResizeError> {
         let i = self.check_resize(class, n_slots)?;
-        if n_slots > self.slots.pools[i].n_target {
-            self.set_target(i, n_slots);
-            let pool = &mut self.slots.pools[i];
-            while pool.n_live < pool.n_target {
-                let slot = pool.retired.pop().expect("slots that are not live are retired");
-                pool.free.push(slot);
-                pool.n_live += 1;
-                actions.push(Action::Restore { slot: SlotId(slot) });
+        let pool = &self.slots.pools[i];
+        if n_slots > pool.n_target {
+            let more = u64::from(n_slots - pool.n_target) * pool.slot_bytes;
+            let (bytes, arena) = (self.slots.target_bytes() + more, self.slots.arena_bytes);
+            if bytes > arena {
+                return Err(ResizeError::TooManyBytes { class: class.0, asked: n_slots, bytes, arena });
             }
-            self.serve(i, actions);
+            self.slots.budget_bytes = (self.slots.budget_bytes + more).min(arena);
+            self.set_target(i, n_slots);
+            self.restore_due(actions);
             self.pump(actions);
         }
         Ok(())
+    }
+
+    /// The memory of a slot that was retired is given back to the system, so that slots of other classes may take as much
+    /// ([`Action::Restore`]). Nothing if the slot has been restored meanwhile: then it takes memory again.
+    ///
+    /// A slot of which this is never said (the system refused) counts as taking its memory for good.
+    ///
+    /// # Panics
+    /// If there is no such slot.
+    pub fn given_back(&mut self, slot: SlotId, actions: &mut Vec<Action>) {
+        let class = usize::from(self.layout.slot_place(slot).class.0);
+        if self.slots.give_back(class, slot) {
+            self.restore_due(actions);
+            self.pump(actions);
+        }
+    }
+
+    /// Takes slots into use of the classes that shall have more, as far as there is memory.
+    pub(super) fn restore_due(&mut self, actions: &mut Vec<Action>) {
+        for class in 0..self.slots.pools.len() {
+            let n_live = self.slots.pools[class].n_live;
+            while let Some(slot) = self.slots.restore(class) {
+                actions.push(Action::Restore { slot });
+            }
+            if self.slots.pools[class].n_live > n_live {
+                self.serve(class, actions);
+            }
+        }
+    }
+
+    fn lower_budget(&mut self, bytes: u64) {
+        #[cfg(test)]
+        if self.slots.fault == Some(crate::canary::DivisionFault::Forgetful) {
+            return;
+        }
+        self.slots.budget_bytes -= bytes;
     }
 
     fn check_resize(&self, class: ClassId, asked: u32) -> Result<usize, ResizeError> {
@@ -81,7 +126,7 @@ impl ExpertCache {
         Ok(i)
     }
 
-    fn set_target(&mut self, class: usize, n_slots: u32) {
+    pub(super) fn set_target(&mut self, class: usize, n_slots: u32) {
         self.slots.pools[class].n_target = n_slots;
         self.policy.resized(class, n_slots);
     }
@@ -90,9 +135,7 @@ impl ExpertCache {
     pub(super) fn retire_surplus(&mut self, class: usize, actions: &mut Vec<Action>) {
         while self.slots.pools[class].n_live > self.slots.pools[class].n_target {
             let Some(slot) = self.any_slot(class) else { break };
-            let pool = &mut self.slots.pools[class];
-            pool.retired.push(slot.0);
-            pool.n_live -= 1;
+            self.slots.retire(class, slot);
             actions.push(Action::Retire { slot });
         }
     }

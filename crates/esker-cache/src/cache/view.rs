@@ -79,6 +79,14 @@ impl ExpertCache {
         self.slots.pools[usize::from(class.0)].n_live
     }
 
+    /// Slots that a class shall have: those that it has, but while some of them wait to be given back, or for memory.
+    ///
+    /// # Panics
+    /// If there is no such class.
+    pub fn n_slots_planned(&self, class: ClassId) -> u32 {
+        self.slots.pools[usize::from(class.0)].n_target
+    }
+
     /// What the cache was made from.
     pub fn config(&self) -> &CacheConfig {
         &self.config

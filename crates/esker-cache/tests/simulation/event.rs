@@ -1,6 +1,6 @@
 //! Calls that own their lists, so that they can be kept and played again.
 
-use esker_cache::{ClassId, Event, Phase, ReadId};
+use esker_cache::{ClassId, Event, Phase, ReadId, SlotId};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum OwnedEvent {
@@ -14,6 +14,7 @@ pub enum OwnedEvent {
     NextUse { layer: u16, expert: u16, when: u64 },
     Shrink { class: ClassId, n_slots: u32 },
     Grow { class: ClassId, n_slots: u32 },
+    GivenBack { slot: SlotId },
     Abandon,
 }
 
@@ -32,6 +33,7 @@ impl OwnedEvent {
             OwnedEvent::NextUse { layer, expert, when } => Event::NextUse { layer, expert, when },
             OwnedEvent::Shrink { class, n_slots } => Event::Shrink { class, n_slots },
             OwnedEvent::Grow { class, n_slots } => Event::Grow { class, n_slots },
+            OwnedEvent::GivenBack { slot } => Event::GivenBack { slot },
             OwnedEvent::Abandon => Event::Abandon,
         }
     }

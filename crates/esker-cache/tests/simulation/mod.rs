@@ -13,7 +13,7 @@ mod event;
 mod model;
 mod random;
 
-use esker_cache::{Action, CacheConfig, ClassId, ExpertCache, ExpertId, Phase, ReadId, Visibility};
+use esker_cache::{Action, CacheConfig, ClassId, ExpertCache, ExpertId, Phase, ReadId, SlotId, Visibility};
 
 pub use dice::Rng;
 pub use event::OwnedEvent;
@@ -37,6 +37,8 @@ pub struct Tally {
     pub fails: u64,
     pub abandoned: u64,
     pub retired: u64,
+    pub restored: u64,
+    pub moves: u64,
     pub turned_off: u64,
     pub turned_on: u64,
 }
@@ -58,6 +60,8 @@ impl Tally {
         self.fails += other.fails;
         self.abandoned += other.abandoned;
         self.retired += other.retired;
+        self.restored += other.restored;
+        self.moves += other.moves;
         self.turned_off += other.turned_off;
         self.turned_on += other.turned_on;
     }
@@ -78,7 +82,11 @@ pub struct Simulation {
     /// The disk completes nothing for so many operations.
     stalled: u32,
     fail_percent: u64,
+    /// Retired slots whose memory the system is about to take back, and how often it does so at once.
+    leaving: Vec<SlotId>,
+    prompt_percent: u64,
     retired: u64,
+    restored: u64,
     calls: u64,
 }
 
@@ -94,6 +102,7 @@ impl Simulation {
         let mut rng = Rng::new(seed);
         let config = random::config(&mut rng);
         let fail_percent = if rng.chance(50) { 0 } else { rng.below(40) };
+        let prompt_percent = *rng.pick(&[100, 100, 50, 0]).expect("not empty");
         let cache = make(config);
         Simulation {
             model: Model::new(cache.config()),
@@ -105,7 +114,10 @@ impl Simulation {
             actions: Vec::new(),
             stalled: 0,
             fail_percent,
+            leaving: Vec::new(),
+            prompt_percent,
             retired: 0,
+            restored: 0,
             calls: 0,
         }
     }
@@ -139,6 +151,8 @@ impl Simulation {
             fails: c.wants_failed,
             abandoned: c.wants_abandoned,
             retired: self.retired,
+            restored: self.restored,
+            moves: c.moves,
             turned_off: c.read_ahead.turned_off,
             turned_on: c.read_ahead.turned_on,
         }
@@ -148,12 +162,43 @@ impl Simulation {
         self.cache.config().visibility == Visibility::Stepwise
     }
 
+    /// A call, and what the system does about slots that are retired.
     fn call(&mut self, event: OwnedEvent) -> Result<(), Violation> {
+        self.call_cache(event)?;
+        while !self.leaving.is_empty() && self.rng.chance(self.prompt_percent) {
+            self.give_back()?;
+        }
+        Ok(())
+    }
+
+    /// The system takes memory of a retired slot back, whichever.
+    fn give_back(&mut self) -> Result<(), Violation> {
+        let n = self.leaving.len() as u64;
+        if n == 0 {
+            return Ok(());
+        }
+        let slot = self.leaving.swap_remove(self.rng.below(n) as usize);
+        self.call_cache(OwnedEvent::GivenBack { slot })
+    }
+
+    fn call_cache(&mut self, event: OwnedEvent) -> Result<(), Violation> {
         self.calls += 1;
         self.model.before(&event, &self.cache);
         self.actions.clear();
         let outcome = self.cache.apply(event.borrow(), &mut self.actions);
-        self.retired += self.actions.iter().filter(|a| matches!(a, Action::Retire { .. })).count() as u64;
+        for action in &self.actions {
+            match *action {
+                Action::Retire { slot } => {
+                    self.retired += 1;
+                    self.leaving.push(slot);
+                }
+                Action::Restore { slot } => {
+                    self.restored += 1;
+                    self.leaving.retain(|&s| s != slot);
+                }
+                _ => {}
+            }
+        }
         if let Some(tamper) = self.tamper {
             tamper(&mut self.actions, &self.model);
         }
@@ -193,6 +238,12 @@ impl Simulation {
             95 if self.rng.chance(20) => self.call(OwnedEvent::Abandon),
             96 => self.finish(),
             97 => self.top_k_needs_no_release(),
+            98 => self.give_back(),
+            // The system keeps the memory of a slot for good.
+            99 if self.rng.chance(2) => {
+                self.leaving.pop();
+                Ok(())
+            }
             _ => self.complete_one(),
         }
     }
@@ -280,7 +331,7 @@ impl Simulation {
 
     fn resize(&mut self) -> Result<(), Violation> {
         let class = ClassId(self.rng.below(self.cache.config().classes.len() as u64) as u8);
-        let made = self.cache.config().classes[usize::from(class.0)].n_slots;
+        let made = self.cache.config().slots_max(class);
         // Also numbers that are refused.
         let n_slots = self.rng.below(u64::from(made) + 2) as u32;
         if self.rng.chance(40) {

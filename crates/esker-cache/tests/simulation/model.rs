@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use esker_cache::{
-    Action, CacheConfig, ExpertCache, ExpertId, FailCause, Lookups, Phase, Priority, ReadId, Residency,
-    SlotId, Visibility,
+    Action, CacheConfig, ClassId, ExpertCache, ExpertId, FailCause, Lookups, Phase, Priority, ReadId,
+    Residency, SlotId, Visibility,
 };
 
 use super::event::OwnedEvent;
@@ -56,6 +56,8 @@ impl Expert {
 struct Slot {
     owner: Option<usize>,
     is_retired: bool,
+    /// Retired, and the system has taken its memory back.
+    is_given_back: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,14 @@ pub struct Model {
     last_failure: Option<(ReadId, usize, u32)>,
     /// Classes that lost an expert marked for decode in this call.
     lost_hot: Vec<u8>,
-    /// What each class was last told to have.
+    /// What each class was last told to have, or has been given of others.
     n_target: Vec<u32>,
+    /// Slots of each class, in use or not.
+    n_made: Vec<u32>,
+    /// Bytes that all slots may take together: of the arena, and of what shrinks have left of it.
+    arena_bytes: u64,
+    bytes_max: u64,
+    n_moves: u64,
     decode: Lookups,
     prefill: Lookups,
     now: u64,
@@ -98,12 +106,24 @@ impl Model {
             first.push(n_experts);
             n_experts += l.n_expert as usize;
         }
-        let n_slots: u32 = config.classes.iter().map(|c| c.n_slots).sum();
+        let n_made: Vec<u32> =
+            (0..config.classes.len()).map(|class| config.slots_max(ClassId(class as u8))).collect();
+        let arena_bytes = config.classes.iter().map(|c| u64::from(c.n_slots) * c.slot_bytes).sum();
+        let mut slots = Vec::new();
+        for (c, &n_made) in config.classes.iter().zip(&n_made) {
+            let is_out = |i| i >= c.n_slots;
+            let slot = |i| Slot { owner: None, is_retired: is_out(i), is_given_back: is_out(i) };
+            slots.extend((0..n_made).map(slot));
+        }
         Model {
             config: config.clone(),
             first,
             experts: vec![Expert::default(); n_experts],
-            slots: vec![Slot::default(); n_slots as usize],
+            slots,
+            n_made,
+            arena_bytes,
+            bytes_max: arena_bytes,
+            n_moves: 0,
             reads: BTreeMap::new(),
             phase: None,
             last_failure: None,
@@ -157,6 +177,12 @@ impl Model {
         pinned.find(|&slot| self.slot_class(slot) == class)
     }
 
+    /// A slot that takes no memory, for tests that plant faults.
+    #[allow(dead_code, reason = "only the tests of the model need it")]
+    pub fn slot_given_back(&self) -> Option<SlotId> {
+        self.slots.iter().position(|s| s.is_given_back).map(|i| SlotId(i as u32))
+    }
+
     /// What a call means, before the cache has acted on it.
     pub fn before(&mut self, event: &OwnedEvent, cache: &ExpertCache) {
         self.last_failure = None;
@@ -188,6 +214,10 @@ impl Model {
             OwnedEvent::Release { layer, expert } => {
                 let e = self.no(ExpertId { layer: *layer, index: *expert });
                 self.experts[e].n_ready -= 1;
+            }
+            OwnedEvent::GivenBack { slot } => {
+                let s = &mut self.slots[slot.0 as usize];
+                s.is_given_back = s.is_retired;
             }
             OwnedEvent::Abandon => {
                 for x in &mut self.experts {
@@ -273,10 +303,9 @@ impl Model {
         if let OwnedEvent::Shrink { class, n_slots } | OwnedEvent::Grow { class, n_slots } = *event
             && accepted
         {
-            let target = &mut self.n_target[usize::from(class.0)];
-            let is_shrink = matches!(event, OwnedEvent::Shrink { .. });
-            *target = if is_shrink { (*target).min(n_slots) } else { (*target).max(n_slots) };
+            self.resize(usize::from(class.0), n_slots, matches!(event, OwnedEvent::Shrink { .. }));
         }
+        self.check_division(event, cache)?;
         for action in actions {
             match *action {
                 Action::Read { read, expert, slot, priority } => {
@@ -298,11 +327,8 @@ impl Model {
                     x.n_ready += 1;
                 }
                 Action::Fail { expert, cause } => self.fail(event, self.no(expert), cause)?,
-                Action::Retire { slot } => self.retire(slot)?,
-                Action::Restore { slot } => {
-                    let s = &mut self.slots[slot.0 as usize];
-                    ensure!(std::mem::take(&mut s.is_retired), "{slot:?} is restored, but was in use");
-                }
+                Action::Retire { slot } => self.retire(slot, matches!(event, OwnedEvent::BeginStep(_)))?,
+                Action::Restore { slot } => self.restore(slot)?,
             }
         }
         if let Some((_, e, 0)) = self.last_failure {
@@ -320,8 +346,12 @@ impl Model {
     fn check_acceptance(&self, event: &OwnedEvent, accepted: bool) -> Result<(), Violation> {
         let expected = match *event {
             OwnedEvent::Shrink { class, n_slots } | OwnedEvent::Grow { class, n_slots } => {
-                let made = self.config.classes[usize::from(class.0)].n_slots;
-                (self.config.slots_min(class)..=made).contains(&n_slots)
+                let i = usize::from(class.0);
+                let more =
+                    u64::from(n_slots.saturating_sub(self.n_target[i])) * self.config.classes[i].slot_bytes;
+                let is_grow = matches!(event, OwnedEvent::Grow { .. });
+                let is_too_much = is_grow && more > 0 && self.planned_bytes() + more > self.arena_bytes;
+                (self.config.slots_min(class)..=self.n_made[i]).contains(&n_slots) && !is_too_much
             }
             _ => true,
         };
@@ -331,8 +361,8 @@ impl Model {
 
     pub fn slot_class(&self, slot: SlotId) -> u8 {
         let mut end = 0;
-        for (class, c) in self.config.classes.iter().enumerate() {
-            end += c.n_slots;
+        for (class, n_made) in self.n_made.iter().enumerate() {
+            end += n_made;
             if slot.0 < end {
                 return class as u8;
             }
@@ -424,10 +454,90 @@ impl Model {
         Ok(())
     }
 
-    fn retire(&mut self, slot: SlotId) -> Result<(), Violation> {
+    /// `at_begin`: before the step has begun.
+    fn retire(&mut self, slot: SlotId, at_begin: bool) -> Result<(), Violation> {
         ensure!(!self.slots[slot.0 as usize].is_retired, "{slot:?} is retired twice");
+        let owner = self.slots[slot.0 as usize].owner;
         self.take_slot(slot, "shrinking")?;
+        if let Some(owner) = owner.filter(|_| at_begin) {
+            self.experts[owner].was_resident = false;
+        }
         self.slots[slot.0 as usize].is_retired = true;
+        Ok(())
+    }
+
+    fn restore(&mut self, slot: SlotId) -> Result<(), Violation> {
+        let class = usize::from(self.slot_class(slot));
+        let s = &mut self.slots[slot.0 as usize];
+        ensure!(std::mem::take(&mut s.is_retired), "{slot:?} is restored, but was in use");
+        if std::mem::take(&mut s.is_given_back) {
+            let (taken, max) = (self.taken_bytes(), self.bytes_max);
+            ensure!(
+                taken <= max,
+                "{slot:?} is restored: {taken} bytes are taken, more than the {max} that may be"
+            );
+        }
+        let (n_live, target) = (self.n_live(class), self.n_target[class]);
+        ensure!(n_live <= target, "{slot:?} is restored: class {class} has {n_live} slots of {target}");
+        Ok(())
+    }
+
+    fn resize(&mut self, class: usize, n_slots: u32, is_shrink: bool) {
+        let (target, slot_bytes) = (self.n_target[class], self.config.classes[class].slot_bytes);
+        if is_shrink && n_slots < target {
+            self.bytes_max -= u64::from(target - n_slots) * slot_bytes;
+            self.n_target[class] = n_slots;
+        } else if !is_shrink && n_slots > target {
+            let more = u64::from(n_slots - target) * slot_bytes;
+            self.bytes_max = (self.bytes_max + more).min(self.arena_bytes);
+            self.n_target[class] = n_slots;
+        }
+    }
+
+    fn n_live(&self, class: usize) -> u32 {
+        let first: u32 = self.n_made[..class].iter().sum();
+        let slots = &self.slots[first as usize..(first + self.n_made[class]) as usize];
+        slots.iter().filter(|s| !s.is_retired).count() as u32
+    }
+
+    /// Bytes of the slots that take memory.
+    fn taken_bytes(&self) -> u64 {
+        let taken = |(_, s): &(usize, &Slot)| !s.is_given_back;
+        let bytes = |(i, _)| self.config.classes[usize::from(self.slot_class(SlotId(i as u32)))].slot_bytes;
+        self.slots.iter().enumerate().filter(taken).map(bytes).sum()
+    }
+
+    /// Bytes of the slots that classes shall have.
+    fn planned_bytes(&self) -> u64 {
+        self.n_target.iter().zip(&self.config.classes).map(|(&n, c)| u64::from(n) * c.slot_bytes).sum()
+    }
+
+    /// Only a decode step that begins may divide the arena anew, and only so that everybody can live with it.
+    fn check_division(&mut self, event: &OwnedEvent, cache: &ExpertCache) -> Result<(), Violation> {
+        let classes = || (0..self.config.classes.len()).map(|class| ClassId(class as u8));
+        let claimed: Vec<u32> = classes().map(|class| cache.n_slots_planned(class)).collect();
+        if claimed != self.n_target {
+            let may = *event == OwnedEvent::BeginStep(Phase::Decode) && self.config.rebalance.steps > 0;
+            ensure!(may, "classes shall have {claimed:?} slots, were told {:?}", self.n_target);
+            self.n_moves += 1;
+        }
+        for (i, &n) in claimed.iter().enumerate() {
+            let (least, most) = (self.config.slots_min(ClassId(i as u8)), self.n_made[i]);
+            ensure!(
+                n >= least,
+                "class {i} shall have {n} slots, fewer than the {least} that one token needs"
+            );
+            ensure!(n <= most, "class {i} shall have {n} slots, more than the {most} that there are");
+        }
+        self.n_target = claimed;
+        let (planned, max) = (self.planned_bytes(), self.bytes_max);
+        ensure!(planned <= max, "classes shall have {planned} bytes, more than the {max} that may be");
+        ensure!(
+            cache.counters().moves == self.n_moves,
+            "{} moves, {} seen",
+            cache.counters().moves,
+            self.n_moves
+        );
         Ok(())
     }
 
@@ -453,6 +563,8 @@ impl Model {
 
     /// What holds of each class as a whole.
     fn check_classes(&self) -> Result<(), Violation> {
+        let (taken, arena) = (self.taken_bytes(), self.arena_bytes);
+        ensure!(taken <= arena, "slots take {taken} bytes, more than the arena's {arena}");
         for (i, c) in self.config.classes.iter().enumerate() {
             let class = i as u8;
             let of_class = |s: &usize| self.slot_class(SlotId(*s as u32)) == class;

@@ -2,7 +2,8 @@
 
 use super::dice::Rng;
 use esker_cache::{
-    CacheConfig, ClassConfig, ClassId, LayerConfig, PolicyConfig, ReadAheadConfig, Visibility,
+    CacheConfig, ClassConfig, ClassId, LayerConfig, PolicyConfig, ReadAheadConfig, RebalanceConfig,
+    Visibility,
 };
 
 /// Small enough that everything collides with everything.
@@ -49,6 +50,14 @@ pub fn config(rng: &mut Rng) -> CacheConfig {
         };
     } else {
         config.read_ahead = ReadAheadConfig::OFF;
+    }
+    if rng.chance(70) {
+        config.rebalance = RebalanceConfig {
+            steps: 1 + rng.below(4) as u32,
+            share_percent: 1 + rng.below(50) as u8,
+            ratio_percent: 100 + rng.below(60) as u16,
+            deviations: rng.below(3) as u8,
+        };
     }
     config
 }
