@@ -61,7 +61,8 @@ pub trait Disk: Send {
     /// [`ReadError::Checksum`].
     ///
     /// Where threads read ([`PoolDisk`]) they check as well, so whoever polls and waits is not held up. io_uring has
-    /// no thread but the caller's: there `poll` and `wait` check what they find completed.
+    /// no thread but the caller's: there `poll` and `wait` check what they find completed. The first read with a check may
+    /// start threads; later ones allocate nothing.
     /// # Errors
     /// As `submit`.
     #[expect(clippy::result_large_err, reason = "boxing the read would allocate on the submit path")]

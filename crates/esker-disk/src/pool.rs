@@ -1,5 +1,8 @@
 //! The disk where there is no io_uring: threads that each do one positioned read at a time.
 //!
+//! At most [`DiskOptions::workers`] of them are at the device. One that checks what it has read is not, so there are some more
+//! threads once a check was asked for: the device is not to be idle meanwhile.
+//!
 //! Not the first choice: each worker is a thread that sleeps in the kernel, and handing work over takes a lock
 //! (held for bookkeeping only, never during a read or a check of what was read). Source: pread(2).
 
@@ -28,6 +31,9 @@ const WORKER_STACK_BYTES: usize = 128 << 10;
 pub struct PoolDisk {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    /// Threads that take the places of those that check.
+    has_spares: bool,
+    depth: usize,
     /// The same files as the workers have; here so that looking at one takes no lock.
     files: Files,
     bounce: Bounce,
@@ -50,7 +56,11 @@ struct State {
     queue: Queue,
     files: Files,
     stopping: bool,
+    /// Threads that there are.
     workers: usize,
+    /// Parts that are being read, at most `depth`.
+    at_device: usize,
+    depth: usize,
 }
 
 impl Shared {
@@ -71,32 +81,43 @@ impl PoolDisk {
             queue: Queue::new(options.reads_max),
             files: Files::default(),
             stopping: false,
-            workers: options.workers,
+            workers: 0,
+            at_device: 0,
+            depth: options.workers,
         };
         let shared =
             Arc::new(Shared { state: Mutex::new(state), work: Condvar::new(), done: Condvar::new() });
         let mut disk = PoolDisk {
             shared,
-            workers: Vec::with_capacity(options.workers),
+            workers: Vec::with_capacity(options.workers + spares(options.workers)),
+            has_spares: false,
+            depth: options.workers,
             files: Files::default(),
             bounce,
             direct: options.direct,
             description: format!("{} positioned-read workers", options.workers),
             stall_limit: STALL_LIMIT,
         };
-        for index in 0..options.workers {
-            let shared = Arc::clone(&disk.shared);
-            let builder =
-                std::thread::Builder::new().name(format!("disk-{index}")).stack_size(WORKER_STACK_BYTES);
-            match builder.spawn(move || work(&shared)) {
-                Ok(worker) => disk.workers.push(worker),
-                Err(source) => {
-                    disk.shared.lock().workers = index; // so that dropping waits for those that exist
-                    return Err(StartError::Worker { source });
-                }
-            }
+        for _ in 0..options.workers {
+            disk.add_worker().map_err(|source| StartError::Worker { source })?;
         }
         Ok(disk)
+    }
+
+    fn add_worker(&mut self) -> std::io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let name = format!("disk-{}", self.workers.len());
+        let builder = std::thread::Builder::new().name(name).stack_size(WORKER_STACK_BYTES);
+        // Counted first, so that dropping waits for those that exist.
+        self.shared.lock().workers += 1;
+        match builder.spawn(move || work(&shared)) {
+            Ok(worker) => self.workers.push(worker),
+            Err(error) => {
+                self.shared.lock().workers -= 1;
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn append_description(&mut self, why: &str) {
@@ -104,24 +125,33 @@ impl PoolDisk {
     }
 }
 
+/// Threads beyond those at the device. A check takes a fraction of the time of a read.
+fn spares(depth: usize) -> usize {
+    1 + depth / 4
+}
+
 /// A worker's life.
 fn work(shared: &Shared) {
     let mut state = shared.lock();
     while !state.stopping {
-        let Some(part) = state.queue.next() else {
+        let may_read = state.at_device < state.depth;
+        let Some(part) = may_read.then(|| state.queue.next()).flatten() else {
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
             continue;
         };
+        state.at_device += 1;
         let file = Arc::clone(state.files.get(part.file));
         drop(state);
         // SAFETY: the part is fresh from the queue and finished only below.
         let result = unsafe { transfer(&file, &part) };
         state = shared.lock();
+        state.at_device -= 1;
         if let Some(mut arrived) = state.queue.finish(&part, result) {
             if arrived.is_to_check() {
-                // The others go on reading, and whoever computes goes on computing.
+                // Another takes this one's place at the device, and whoever computes goes on computing.
                 let file = Arc::clone(state.files.get(arrived.file()));
                 drop(state);
+                shared.work.notify_one();
                 arrived.check(file.path());
                 state = shared.lock();
             }
@@ -159,6 +189,10 @@ impl Disk for PoolDisk {
     }
 
     fn submit_checked(&mut self, read: Read, check: Option<Check>) -> Result<(), Full> {
+        if check.is_some() && !std::mem::replace(&mut self.has_spares, true) {
+            // Once in the life of the disk. Without them reads are slower and nothing else changes.
+            let _ = (0..spares(self.depth)).try_for_each(|_| self.add_worker());
+        }
         let parts = read.segments.len();
         self.shared.lock().queue.push(read, check, &self.files)?;
         (0..parts).for_each(|_| self.shared.work.notify_one());

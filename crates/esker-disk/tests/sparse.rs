@@ -1,13 +1,68 @@
 //! An arena of more addresses than memory. Alone in its process: it measures what the process takes.
 #![cfg(target_os = "linux")]
 
-use esker_disk::{Arena, memory};
+use std::sync::{Mutex, PoisonError};
+
+use esker_disk::{Arena, Buffer, memory};
+
+/// One test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn resident() -> u64 {
+    memory::footprint().map_or(0, |f| f.anonymous)
+}
+
+/// Slots of two sizes, as odd as those of experts, that take turns: the process never takes more than those in use.
+#[test]
+fn slots_that_change_places_take_no_more_memory() {
+    const SIZES: [usize; 2] = [1_384_448, 2_981_888];
+    const BUDGET: usize = 96 << 20;
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let n_most = SIZES.map(|size| BUDGET / size);
+    let sizes = || (0..2).flat_map(|class| std::iter::repeat_n(SIZES[class], n_most[class]));
+    let Ok(mut arena) = Arena::sparse(Arena::bytes_for(sizes())) else {
+        return eprintln!("this system accounts strictly, nothing tested");
+    };
+    let _ = arena.advise_huge_pages();
+    let mut slots: Vec<(bool, Buffer)> = arena.carve(sizes()).into_iter().map(|b| (false, b)).collect();
+    slots.iter().for_each(|(_, b)| drop(b.advise_huge_pages(false)));
+    let before = resident();
+    let (mut dice, mut most) = (1u64, 0);
+    for round in 0..40 {
+        // Some go, whichever; then as many come as there is room for.
+        let mut roll = |n: usize| {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) as usize % n
+        };
+        for (live, buffer) in &mut slots {
+            if *live && roll(4) == 0 {
+                buffer.release_pages().unwrap();
+                let _ = buffer.advise_huge_pages(false);
+                *live = false;
+            }
+        }
+        let mut taken: usize = slots.iter().filter(|s| s.0).map(|s| s.1.len()).sum();
+        for _ in 0..200 {
+            let n = slots.len();
+            let (live, buffer) = &mut slots[roll(n)];
+            if !*live && taken + buffer.len() <= BUDGET {
+                let _ = buffer.advise_huge_pages(true);
+                buffer.fill(round + 1);
+                (*live, taken) = (true, taken + buffer.len());
+            }
+        }
+        let process = resident() - before;
+        assert!(process as usize <= taken + (1 << 20), "round {round}: {process} bytes for {taken}");
+        most = most.max(taken);
+    }
+    assert!(most > BUDGET * 9 / 10, "at most {most} bytes were in use");
+}
 
 /// More addresses than any machine has memory, of which little is used at a time.
 #[test]
 fn a_sparse_arena_takes_what_is_written_and_gives_it_back() {
     const LEN: usize = 3 << 20;
-    let resident = || memory::footprint().map_or(0, |f| f.anonymous);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut arena = match Arena::sparse(1 << 44) {
         Ok(arena) => arena,
         Err(error) => return eprintln!("this system accounts strictly, nothing tested: {error}"),
