@@ -1,9 +1,9 @@
 //! The loops: rows of a kind times tokens of activations, in the operations of an instruction set.
 //!
 //! A tile is `N` tokens: a block of weights is unpacked once and multiplied with all of them. Tokens are taken 4 (or
-//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while
-//! the rows pass. Where there are many tokens, rows are unpacked to memory once for all of them (`panel256`). None of it
-//! changes a bit: every (row, token) has accumulators of its own.
+//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while the rows pass. Where there are
+//! many tokens, rows are unpacked to memory once for all of them (`panel32`, `panel256`). None of it changes a bit: every
+//! (row, token) has accumulators of its own.
 // Lane and token indices go over several arrays at once; iterators would hide that.
 #![allow(clippy::needless_range_loop)]
 
@@ -11,12 +11,17 @@ mod blocks256;
 mod blocks32;
 mod float;
 mod panel256;
+mod panel32;
 
 use super::simd::Simd;
 pub(super) use blocks32::tile as tile32;
 pub(super) use blocks256::tile as tile256;
 pub(super) use float::tile as tile_float;
+pub(super) use panel32::panels as panels32;
 pub(super) use panel256::panels as panels256;
+
+/// Tokens that rows unpacked to memory are multiplied with at a time; with fewer it does not pay.
+const TOKENS: usize = 8;
 
 /// How far ahead of the weights in use the next ones are asked for, in bytes. The processor does that too, but only
 /// within a page, and slowly where instructions and not memory set the pace.
@@ -30,7 +35,7 @@ fn prefetch<S: Simd, T>(s: S, weights: &T) {
     }
 }
 
-/// Calls `$tile::<N>(token)` for tiles that cover all tokens from `$first` on.
+/// Calls `$tile` with the constant `$n` for tiles that cover all tokens from `$first` on.
 macro_rules! each_tile {
     ($first:expr, $n_tokens:expr, $largest:tt, |$token:ident, $n:ident| $tile:expr) => {{
         let n_tokens = $n_tokens;
@@ -68,7 +73,8 @@ macro_rules! tiles_of_8 {
 pub(super) use tiles_of_8;
 
 /// Defines `run(s, rows)` for one instruction set: the loops of `drive`, compiled with its target features; `$largest` is
-/// the largest tile of quantized weights, `$many` says if many tokens are taken in `panels` or in `tiles` too.
+/// the largest tile of types with Q8x32 activations, `$many` says if many tokens are taken in `panels`, or in `tiles` like
+/// few.
 macro_rules! kernels {
     ($simd:ty, $features:literal, $largest:tt, $many:ident) => {
         use crate::matmul::kinds::{self, Kind32, Kind256, KindFloat};
@@ -100,14 +106,16 @@ macro_rules! kernels {
         /// Computes all rows for all tokens.
         pub(in crate::matmul) fn run(s: $simd, rows: &Rows<'_>) {
             macro_rules! each {
-                (tile256, $kind:ty) => {{
+                (tile32, $kind:ty) => {{
                     // SAFETY: `s` is the proof that the target features are there.
+                    let done = unsafe { panels32::<$kind>(s, rows) };
+                    each!(tile32, $kind, done, $largest)
+                }};
+                (tile256, $kind:ty) => {{
+                    // SAFETY: as above.
                     let done = unsafe { panels256::<$kind>(s, rows) };
                     each!(tile256, $kind, done, 4)
                 }};
-                ($tile:ident, $kind:ty) => {
-                    each!($tile, $kind, 0, $largest)
-                };
                 ($tile:ident, $kind:ty, $first:expr, $n:tt) => {
                     drive::each_tile!($first, rows.n_tokens(), $n, |token, N| {
                         // SAFETY: `s` is the proof that the target features are there.
@@ -151,11 +159,21 @@ pub(super) use kernels;
 macro_rules! panels {
     (panels, $simd:ty, $features:literal) => {
         #[target_feature(enable = $features)]
+        fn panels32<K: Kind32>(s: $simd, rows: &Rows<'_>) -> usize {
+            drive::panels32::<$simd, K>(s, rows)
+        }
+
+        #[target_feature(enable = $features)]
         fn panels256<K: Kind256>(s: $simd, rows: &Rows<'_>) -> usize {
             drive::panels256::<$simd, K>(s, rows)
         }
     };
     (tiles, $simd:ty, $features:literal) => {
+        #[target_feature(enable = $features)]
+        fn panels32<K: Kind32>(_: $simd, _: &Rows<'_>) -> usize {
+            0
+        }
+
         #[target_feature(enable = $features)]
         fn panels256<K: Kind256>(_: $simd, _: &Rows<'_>) -> usize {
             0

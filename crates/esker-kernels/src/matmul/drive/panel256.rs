@@ -8,11 +8,8 @@ use super::super::kinds::{Codes, Kind256};
 use super::super::simd::Panels;
 use super::super::{Rows, each};
 use super::blocks256::group_scales;
-use super::prefetch;
+use super::{TOKENS, prefetch};
 use crate::act::{Line, Row256};
-
-/// Tokens at a time. With fewer than that, unpacking to memory does not pay.
-pub(in crate::matmul) const TOKENS: usize = 8;
 
 /// Blocks that are unpacked at a time, unless a row has more: codes and scales take 16 KiB, and stay in the first-level
 /// cache beside the activations of a tile.

@@ -561,6 +561,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
 
 impl<const VNNI: bool> Panels for Avx2<VNNI> {
     const PARTS: usize = 2;
+    const SIGNED_32: bool = !VNNI;
 
     type Part = __m256i;
     type PartSigned = (__m256i, __m256i);
@@ -602,6 +603,45 @@ impl<const VNNI: bool> Panels for Avx2<VNNI> {
     #[inline(always)]
     fn part_signed(self, w: __m256i) -> (__m256i, __m256i) {
         (cpu! { _mm256_abs_epi8(w) }, w)
+    }
+
+    #[inline(always)]
+    fn dot_codes(self, (first, w): (Two, Two)) -> Two {
+        if VNNI { first } else { w }
+    }
+
+    #[inline(always)]
+    fn part_dot_weights(self, codes: __m256i) -> (__m256i, __m256i) {
+        if VNNI { (codes, codes) } else { self.part_signed(codes) }
+    }
+
+    #[inline(always)]
+    fn part_corrections<const PART: usize>(self, corrections: &Line<i32, 16>) -> __m256i {
+        array_256(self, &corrections.0.as_chunks::<8>().0[PART])
+    }
+
+    #[inline(always)]
+    fn part_dot_unsigned(self, w: __m256i, x: __m256i) -> __m256i {
+        self.dot(self.part_zero(), w, x)
+    }
+
+    #[inline(always)]
+    fn part_dot_signed(self, (first, w): (__m256i, __m256i), x: __m256i, corrections: __m256i) -> __m256i {
+        if VNNI {
+            return self.dot(corrections, first, x);
+        }
+        self.dot(self.part_zero(), first, cpu! { _mm256_sign_epi8(x, w) })
+    }
+
+    #[inline(always)]
+    fn part_fma_pair<const PART: usize>(
+        self,
+        scales: &[f32; 16],
+        p: usize,
+        ints: __m256i,
+        acc: __m256,
+    ) -> __m256 {
+        self.part_fma(scales.as_chunks::<2>().0[p][PART], ints, acc)
     }
 
     #[inline(always)]

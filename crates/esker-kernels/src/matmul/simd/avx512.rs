@@ -481,6 +481,7 @@ impl Simd for Avx512 {
 
 impl Panels for Avx512 {
     const PARTS: usize = 1;
+    const SIGNED_32: bool = false;
 
     type Part = __m512i;
     type PartSigned = (__m512i, __mmask64);
@@ -514,6 +515,42 @@ impl Panels for Avx512 {
     #[inline(always)]
     fn part_signed(self, w: __m512i) -> (__m512i, __mmask64) {
         self.product_weights(w)
+    }
+
+    #[inline(always)]
+    fn dot_codes(self, w: __m512i) -> __m512i {
+        w
+    }
+
+    #[inline(always)]
+    fn part_dot_weights(self, codes: __m512i) -> (__m512i, __mmask64) {
+        (codes, 0)
+    }
+
+    #[inline(always)]
+    fn part_corrections<const PART: usize>(self, corrections: &Line<i32, 16>) -> __m512i {
+        array_512(self, &corrections.0)
+    }
+
+    #[inline(always)]
+    fn part_dot_unsigned(self, w: __m512i, x: __m512i) -> __m512i {
+        cpu! { _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, x) }
+    }
+
+    #[inline(always)]
+    fn part_dot_signed(self, (w, _): (__m512i, __mmask64), x: __m512i, corrections: __m512i) -> __m512i {
+        cpu! { _mm512_dpbusd_epi32(corrections, w, x) }
+    }
+
+    #[inline(always)]
+    fn part_fma_pair<const PART: usize>(
+        self,
+        scales: &[f32; 16],
+        p: usize,
+        ints: __m512i,
+        acc: __m512,
+    ) -> __m512 {
+        self.fma(self.spread_pair(&self.load(scales), p), self.floats(ints), acc)
     }
 
     #[inline(always)]
