@@ -1,9 +1,12 @@
 //! Which queue depth a device is best at, measured: random reads of one size at several depths.
 //!
 //! A second of probing, kept in a small file so that it is done once per file and block size. Random, because
-//! experts are; of the size that experts have, because the best depth depends on it. Where reads are buffered
-//! the figures are those of the page cache and say so ([`ProbeResult::direct`]).
+//! experts are; of the size that experts have, because the best depth depends on it; into memory that is much larger
+//! than a processor's own caches, because an arena of experts is (into the same few buffers, again and again, some disks
+//! read a quarter faster: virtual ones copy). Where reads are buffered the figures are those of the page cache and say so
+//! ([`ProbeResult::direct`]).
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -27,8 +30,11 @@ const GOOD_ENOUGH_PERCENT: u128 = 95;
 /// Largest block in bytes: 32 of them are in memory at a time.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
 
+/// Memory that is larger than second-level caches, and than what one core gets of a third-level one.
+pub const MEMORY_BYTES: usize = 64 << 20;
+
 /// Bump when the method changes, so that older results are measured anew.
-const METHOD: u32 = 1;
+const METHOD: u32 = 2;
 
 /// What a device does with random reads of one size.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,10 +62,23 @@ pub struct DepthResult {
     pub iops: u64,
 }
 
-/// Measures for about `seconds` in total (at least one round of reads per depth, whatever that takes).
+/// Bytes that [`probe`] takes for its buffers: of `memory` as many blocks as fit, and one for each read in flight.
+pub fn probe_bytes(block_bytes: usize, memory: usize) -> usize {
+    let depth_max = DEPTHS[DEPTHS.len() - 1];
+    let block = block_bytes.min(BLOCK_BYTES_MAX) + 2 * 4096;
+    block * depth_max.max(memory / block)
+}
+
+/// Measures for about `seconds` in total (at least one round of reads per depth, whatever that takes). Reads go to
+/// `memory` bytes in turn, best [`MEMORY_BYTES`] or more; but there are always as many buffers as reads in flight.
 /// # Errors
 /// If the block size is not possible, the file is smaller than a block, or reading fails.
-pub fn probe(path: &Path, block_bytes: usize, seconds: f64) -> Result<ProbeResult, ProbeError> {
+pub fn probe(
+    path: &Path,
+    block_bytes: usize,
+    memory: usize,
+    seconds: f64,
+) -> Result<ProbeResult, ProbeError> {
     if !(1..=BLOCK_BYTES_MAX).contains(&block_bytes) {
         return Err(ProbeError::BlockSize { block_bytes });
     }
@@ -72,7 +91,9 @@ pub fn probe(path: &Path, block_bytes: usize, seconds: f64) -> Result<ProbeResul
         return Err(ProbeError::FileTooSmall { path: path.into(), size, block_bytes });
     }
     // Starts are aligned, so nothing is read beyond the block but its rounding.
-    let sizes = vec![aligned_span(0, block_bytes, align).len; depth_max];
+    let buffer_bytes = aligned_span(0, block_bytes, align).len;
+    let n_buffers = memory / buffer_bytes;
+    let sizes = vec![buffer_bytes; n_buffers.max(depth_max)];
     let mut arena = Arena::new(Arena::bytes_for(sizes.iter().copied()))?;
     // Looking up thousands of small pages per read would hide what the device can do. Advice, where it is taken.
     let _ = arena.advise_huge_pages();
@@ -85,7 +106,7 @@ pub fn probe(path: &Path, block_bytes: usize, seconds: f64) -> Result<ProbeResul
     let limit = Duration::try_from_secs_f64(seconds / DEPTHS.len() as f64).unwrap_or(Duration::ZERO);
     let mut depths = Vec::with_capacity(DEPTHS.len());
     for depth in DEPTHS {
-        depths.push(measure(disk.as_mut(), &mut blocks, &mut buffers, depth, limit)?);
+        depths.push(measure(disk.as_mut(), &mut blocks, &mut buffers, n_buffers.max(depth), depth, limit)?);
     }
     let best = depths.iter().map(|d| d.bytes_per_s).max().unwrap_or(0);
     let good = depths.iter().find(|d| is_good(d, best));
@@ -121,21 +142,23 @@ impl Blocks {
     }
 }
 
-/// Keeps `depth` reads in flight for `limit`, at least `depth` of them in all.
+/// Keeps `depth` reads in flight for `limit`, at least `depth` of them in all, `n_buffers` in turn.
 fn measure(
     disk: &mut dyn Disk,
     blocks: &mut Blocks,
     buffers: &mut Vec<Buffer>,
+    n_buffers: usize,
     depth: usize,
     limit: Duration,
 ) -> Result<DepthResult, ProbeError> {
+    let mut turn: VecDeque<Buffer> = buffers.drain(..n_buffers).collect();
     let started = Instant::now();
     let (mut submitted, mut completed, mut done) = (0, 0, Vec::new());
     loop {
         while disk.in_flight() < depth && (submitted < depth as u64 || started.elapsed() < limit) {
-            let buffer = buffers.pop().expect("there are as many buffers as the deepest queue has reads");
+            let buffer = turn.pop_front().expect("there are at least as many buffers as reads in flight");
             if let Err(Full(read)) = disk.submit(blocks.read(submitted, buffer)) {
-                buffers.push(read.buffer);
+                turn.push_front(read.buffer);
                 break;
             }
             submitted += 1;
@@ -145,11 +168,12 @@ fn measure(
         }
         disk.wait(&mut done)?;
         for Completion { buffer, result, .. } in done.drain(..) {
-            buffers.push(buffer);
+            turn.push_back(buffer);
             result?;
             completed += 1;
         }
     }
+    buffers.extend(turn);
     let seconds = started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
     let iops = completed as f64 / seconds;
     let bytes_per_s = (iops * blocks.block_bytes as f64).round() as u64;
@@ -175,6 +199,7 @@ pub struct Cached {
 pub fn probe_cached(
     path: &Path,
     block_bytes: usize,
+    memory: usize,
     seconds: f64,
     folder: &Path,
 ) -> Result<Cached, ProbeError> {
@@ -185,7 +210,7 @@ pub fn probe_cached(
     if let Some(result) = load(&kept, identity, block_bytes) {
         return Ok(Cached { result, from_cache: true, not_kept: None });
     }
-    let result = probe(path, block_bytes, seconds)?;
+    let result = probe(path, block_bytes, memory, seconds)?;
     let not_kept = keep(&kept, &Kept { method: METHOD, identity, result: result.clone() }).err();
     Ok(Cached { result, from_cache: false, not_kept })
 }
@@ -280,7 +305,7 @@ mod tests {
     #[test]
     fn every_depth_is_measured_and_the_best_is_near_the_top() {
         let (_dir, path) = file_of(3_000_000);
-        let result = probe(&path, 65_536, 0.1).unwrap();
+        let result = probe(&path, 65_536, 3 << 20, 0.1).unwrap();
         assert!(result.depths.iter().map(|d| d.depth).eq(DEPTHS));
         assert!(result.depths.iter().all(|d| d.iops > 0 && d.bytes_per_s / 65_536 <= d.iops + 1));
         let top = result.depths.iter().map(|d| d.bytes_per_s).max().unwrap();
@@ -291,18 +316,18 @@ mod tests {
     #[test]
     fn impossible_probes_are_refused() {
         let (_dir, path) = file_of(5000);
-        assert!(matches!(probe(&path, 0, 0.1), Err(ProbeError::BlockSize { .. })));
-        assert!(matches!(probe(&path, usize::MAX, 0.1), Err(ProbeError::BlockSize { .. })));
-        assert!(matches!(probe(&path, 5001, 0.1), Err(ProbeError::FileTooSmall { size: 5000, .. })));
-        probe(&path, 5000, 0.0).unwrap(); // exactly one block, no time: one round
-        probe(&path, 5000, f64::NAN).unwrap();
+        assert!(matches!(probe(&path, 0, 0, 0.1), Err(ProbeError::BlockSize { .. })));
+        assert!(matches!(probe(&path, usize::MAX, 0, 0.1), Err(ProbeError::BlockSize { .. })));
+        assert!(matches!(probe(&path, 5001, 0, 0.1), Err(ProbeError::FileTooSmall { size: 5000, .. })));
+        probe(&path, 5000, 0, 0.0).unwrap(); // exactly one block, no time: one round
+        probe(&path, 5000, 0, f64::NAN).unwrap();
     }
 
     #[test]
     fn results_are_kept_per_file_identity_and_damage_is_measured_anew() {
         let (dir, path) = file_of(100_000);
         let folder = dir.path().join("cache");
-        let again = || probe_cached(&path, 4096, 0.01, &folder).unwrap();
+        let again = || probe_cached(&path, 4096, 1 << 20, 0.01, &folder).unwrap();
         let first = again();
         assert!(!first.from_cache && first.not_kept.is_none());
         let second = again();
@@ -325,7 +350,7 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_does_not_fail_the_probe() {
         let (dir, path) = file_of(100_000);
-        let cached = probe_cached(&path, 4096, 0.01, &dir.path().join("f/not-a-folder")).unwrap();
+        let cached = probe_cached(&path, 4096, 1 << 20, 0.01, &dir.path().join("f/not-a-folder")).unwrap();
         assert!(cached.not_kept.is_some());
     }
 }

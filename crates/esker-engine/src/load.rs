@@ -401,7 +401,7 @@ fn laid_out(
     n_slots: &[usize],
     disk: Option<Box<dyn Disk>>,
 ) -> Result<(Model, Store, String), EngineError> {
-    let (depth, depth_note) = disk_depth(gguf, options, sizes);
+    let (depth, depth_note) = disk_depth(gguf, options, sizes, n_slots);
     let reads_max = reads_max(depth);
     let reads = usize::from(reads_max);
     // Threads find the disk's next transfer when one is done. io_uring would need this thread for that, which
@@ -522,7 +522,7 @@ fn cache_config(
 
 /// Transfers at the disk at a time, and where the number comes from: what was asked for, what the disk was measured to be
 /// best at with transfers of the size of an expert's largest part, or a default.
-fn disk_depth(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, String) {
+fn disk_depth(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes, n_slots: &[usize]) -> (u16, String) {
     if let Some(depth) = options.reads_max {
         return (depth, format!("{depth} transfers at a time as asked for"));
     }
@@ -530,7 +530,10 @@ fn disk_depth(gguf: &Gguf, options: &EngineOptions, sizes: &Sizes) -> (u16, Stri
     let (Some(folder), Some((bytes, file))) = (&options.probe_folder, longest) else {
         return (READS_MAX, format!("{READS_MAX} transfers at a time"));
     };
-    match probe::probe_cached(&gguf.files[file], bytes, PROBE_SECONDS, folder) {
+    // The arena is not there yet: what it will take can be used for this.
+    let arena: usize = sizes.classes.iter().zip(n_slots).map(|(class, &n)| class.slot_bytes * n).sum();
+    let memory = arena.min(probe::MEMORY_BYTES);
+    match probe::probe_cached(&gguf.files[file], bytes, memory, PROBE_SECONDS, folder) {
         Ok(probed) => {
             // With fewer than three the disk would be idle between the end of one and the beginning of the next.
             let depth = u16::try_from(probed.result.best_depth).unwrap_or(u16::MAX).clamp(3, 64);

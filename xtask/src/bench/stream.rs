@@ -6,6 +6,10 @@
 //! requests to the store and waiting for it. The longer of the two is the roofline. A round's disk rate is the mean of
 //! the probes before and after it.
 //!
+//! Probes read into memory that is larger than caches, as the arena is. What disk benchmarks commonly do, reading into a
+//! few buffers again and again, is measured beside it: where a disk is virtual and its bytes are copied it is faster, and
+//! no program that keeps what it reads can reach it.
+//!
 //! The probe's buffers count as part of the memory given, so a memory group of that size holds the whole benchmark.
 //! Tokens are drawn (seeded), since the likeliest token of a small model tends to repeat itself, and its experts with it.
 
@@ -15,7 +19,7 @@ use super::{BenchError, ModelArguments, argument, force_isa, token_ids};
 use crate::peer::archive;
 use crate::peer::group::{memory_limit, parse_size};
 use crate::peer::table::columns;
-use esker_disk::probe::{self, DEPTHS};
+use esker_disk::probe::{self, ProbeResult};
 use esker_engine::{Engine, EngineOptions, Memory, Output, Plan, Sampler, Sampling, Session};
 use esker_gguf::Gguf;
 use serde::{Deserialize, Serialize};
@@ -24,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Written into every archive.
-pub(crate) const FORMAT: &str = "esker-bench-stream/1";
+pub(crate) const FORMAT: &str = "esker-bench-stream/2";
 
 /// Pause before a probe, in which reads that were issued ahead come in.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -101,6 +105,8 @@ pub(crate) struct Settings {
     pub(crate) warm_ups: usize,
     /// Bytes of the probe's reads.
     pub(crate) block_bytes: usize,
+    /// Bytes that the probe reads to in turn.
+    pub(crate) probe_memory: usize,
     /// Seconds of a probe.
     pub(crate) probe_seconds: f64,
     /// Whether experts were read ahead.
@@ -116,8 +122,10 @@ pub(crate) struct Probe {
     pub(crate) direct: bool,
     /// What carried them out.
     pub(crate) disk: String,
-    /// (reads in flight, MB/s); MB are decimal.
+    /// (reads in flight, MB/s) into memory that is larger than caches, as the arena is; MB are decimal.
     pub(crate) depths: Vec<(usize, f64)>,
+    /// The same into as few buffers as can be, as disk benchmarks commonly read.
+    pub(crate) few_buffers: Vec<(usize, f64)>,
 }
 
 /// Decode steps between two probes.
@@ -150,6 +158,8 @@ pub(crate) struct Summary {
     pub(crate) reached_mb_s: Spread,
     /// The best that the disk gave.
     pub(crate) disk_mb_s: Spread,
+    /// The best that it gave into a few buffers.
+    pub(crate) few_buffers_mb_s: Spread,
     /// The time that the disk takes for a step's bytes at its best, milliseconds.
     pub(crate) disk_ms: Spread,
     /// The time of a step's computations, milliseconds.
@@ -191,7 +201,8 @@ fn measure(arguments: &StreamArguments) -> Result<(Raw, usize), BenchError> {
         return Err(argument("--rounds, --gen, --prompt-tokens and --chunk", &0, "at least 1 of each"));
     }
     let (block, block_file, expert_bytes) = expert_reads(&arguments.model.model)?;
-    let buffers = (block.next_multiple_of(4096) + 4096) * DEPTHS.iter().max().copied().unwrap_or(1);
+    let probe_memory = probe::MEMORY_BYTES.min((arguments.memory / 8) as usize);
+    let buffers = probe::probe_bytes(block, probe_memory);
     let budget = arguments.memory.saturating_sub(buffers as u64);
     let capacity = arguments.prompt_tokens + (warm_ups + rounds) * generate;
     let probe_folder = tempfile::tempdir().map_err(BenchError::Folder)?;
@@ -219,7 +230,7 @@ fn measure(arguments: &StreamArguments) -> Result<(Raw, usize), BenchError> {
     for _ in 0..warm_ups {
         decode(&mut engine)?;
     }
-    let probe = || probe_disk(&block_file, block, arguments.probe);
+    let probe = || probe_disk(&block_file, block, probe_memory, arguments.probe);
     let (mut probes, mut measured) = (vec![probe()?], Vec::new());
     for number in 1..=rounds {
         let round = decode(&mut engine)?;
@@ -228,7 +239,7 @@ fn measure(arguments: &StreamArguments) -> Result<(Raw, usize), BenchError> {
             "round {number}: {:.2} tok/s, {:.0} MB/s; disk {:.0} MB/s",
             generate as f64 / round.ms * 1e3,
             round.bytes_read as f64 / round.ms / 1e3,
-            best(&probes[number]),
+            best(&probes[number].depths),
         );
         measured.push(round);
     }
@@ -242,6 +253,7 @@ fn measure(arguments: &StreamArguments) -> Result<(Raw, usize), BenchError> {
             prompt_tokens: arguments.prompt_tokens,
             warm_ups,
             block_bytes: block,
+            probe_memory,
             probe_seconds: arguments.probe,
             read_ahead: !arguments.no_read_ahead,
             temperature: arguments.temperature,
@@ -273,11 +285,14 @@ fn expert_reads(model: &Path) -> Result<(usize, PathBuf, u64), BenchError> {
     Ok(((bytes as usize).clamp(1, probe::BLOCK_BYTES_MAX), gguf.files[file].clone(), all))
 }
 
-fn probe_disk(file: &Path, block: usize, seconds: f64) -> Result<Probe, BenchError> {
+fn probe_disk(file: &Path, block: usize, memory: usize, seconds: f64) -> Result<Probe, BenchError> {
     std::thread::sleep(SETTLE);
-    let result = probe::probe(file, block, seconds)?;
-    let depths = result.depths.iter().map(|d| (d.depth, d.bytes_per_s as f64 / 1e6)).collect();
-    Ok(Probe { direct: result.direct, disk: result.disk, depths })
+    let measure = |memory, seconds| probe::probe(file, block, memory, seconds);
+    let (arena, few) = (measure(memory, seconds * 0.6)?, measure(0, seconds * 0.4)?);
+    let depths = |result: &ProbeResult| {
+        result.depths.iter().map(|d| (d.depth, d.bytes_per_s as f64 / 1e6)).collect::<Vec<_>>()
+    };
+    Ok(Probe { direct: arena.direct, depths: depths(&arena), few_buffers: depths(&few), disk: arena.disk })
 }
 
 /// Decode steps, `next` being the token that begins them.
@@ -316,8 +331,8 @@ fn round(
 }
 
 /// MB/s of the best depth.
-fn best(probe: &Probe) -> f64 {
-    probe.depths.iter().map(|&(_, mb_s)| mb_s).fold(0.0, f64::max)
+fn best(depths: &[(usize, f64)]) -> f64 {
+    depths.iter().map(|&(_, mb_s)| mb_s).fold(0.0, f64::max)
 }
 
 /// One round's numbers, per step.
@@ -325,6 +340,7 @@ struct Step {
     ms: f64,
     bytes: f64,
     disk_mb_s: f64,
+    few_buffers_mb_s: f64,
     disk_ms: f64,
     compute_ms: f64,
     hit_rate: f64,
@@ -334,7 +350,9 @@ impl Step {
     fn of(raw: &Raw, number: usize) -> Step {
         let round = &raw.rounds[number];
         let steps = raw.settings.generate as f64;
-        let disk_mb_s = (best(&raw.probes[number]) + best(&raw.probes[number + 1])) / 2.0;
+        let probes = &raw.probes[number..=number + 1];
+        let mean = |depths: fn(&Probe) -> &[(usize, f64)]| probes.iter().map(|p| best(depths(p))).sum::<f64>() / 2.0;
+        let disk_mb_s = mean(|p| &p.depths);
         let store = round.ops.iter().filter(|op| ["request", "wait"].contains(&op.op.as_str()));
         let compute = round.passes_ms - store.map(|op| op.ms).sum::<f64>() + round.sampling_ms;
         let bytes = round.bytes_read as f64 / steps;
@@ -343,6 +361,7 @@ impl Step {
             ms: round.ms / steps,
             bytes,
             disk_mb_s,
+            few_buffers_mb_s: mean(|p| &p.few_buffers),
             disk_ms: bytes / disk_mb_s / 1e3,
             compute_ms: compute / steps,
             hit_rate: if lookups == 0 { 1.0 } else { hits as f64 / lookups as f64 },
@@ -363,6 +382,7 @@ pub(crate) fn summarize(raw: &Raw) -> Summary {
         bytes_per_token: spread(|s| s.bytes),
         reached_mb_s: spread(|s| s.bytes / s.ms / 1e3),
         disk_mb_s: spread(|s| s.disk_mb_s),
+        few_buffers_mb_s: spread(|s| s.few_buffers_mb_s),
         disk_ms: spread(|s| s.disk_ms),
         compute_ms: spread(|s| s.compute_ms),
         roofline_ms: spread(Step::roofline_ms),
@@ -386,6 +406,7 @@ fn table(archive: &StreamArchive) -> String {
         row("MB read per token", &summary.bytes_per_token, 1e-6, 2),
         row("MB/s reached", &summary.reached_mb_s, 1.0, 0),
         row("MB/s of the disk", &summary.disk_mb_s, 1.0, 0),
+        row("MB/s of the disk, few buffers", &summary.few_buffers_mb_s, 1.0, 0),
         row("ms of the disk per token", &summary.disk_ms, 1.0, 2),
         row("ms of computation per token", &summary.compute_ms, 1.0, 2),
         row("ms per token", &summary.step_ms, 1.0, 2),
@@ -428,7 +449,7 @@ mod tests {
         let arguments = Line::try_parse_from(words).expect("a valid line").arguments;
         let (raw, _) = measure(&arguments).expect("measured");
         assert_eq!((raw.probes.len(), raw.rounds.len()), (3, 2));
-        assert!(raw.probes.iter().all(|p| p.depths.iter().map(|d| d.0).eq(DEPTHS)));
+        assert!(raw.probes.iter().all(|p| p.depths.iter().map(|d| d.0).eq(probe::DEPTHS) && p.few_buffers.len() == p.depths.len()));
         for round in &raw.rounds {
             let inside: f64 = round.ops.iter().map(|op| op.ms).sum();
             assert!(inside > 0.0 && inside <= round.passes_ms && round.passes_ms <= round.ms, "{round:?}");
@@ -438,7 +459,12 @@ mod tests {
 
     #[test]
     fn the_roofline_is_the_longer_of_disk_and_computation() {
-        let probe = |mb_s| Probe { direct: true, disk: "d".into(), depths: vec![(1, 10.0), (2, mb_s)] };
+        let probe = |mb_s| Probe {
+            direct: true,
+            disk: "d".into(),
+            depths: vec![(1, 10.0), (2, mb_s)],
+            few_buffers: vec![(1, 2.0 * mb_s), (2, 1.0)],
+        };
         let op = |op: &str, ms| OpMs { op: op.into(), ms, weight_bytes: 0 };
         let round = |ms: f64, bytes_read| Round {
             ms,
@@ -456,6 +482,7 @@ mod tests {
             prompt_tokens: 1,
             warm_ups: 0,
             block_bytes: 1,
+            probe_memory: 1,
             probe_seconds: 1.0,
             read_ahead: true,
             temperature: 1.0,
@@ -477,6 +504,7 @@ mod tests {
         assert_eq!(summary.compute_ms.median, 21.0);
         assert!((summary.share.max - 0.8).abs() < 1e-12 && (summary.share.min - 0.42).abs() < 1e-12);
         assert_eq!((summary.disk_mb_s.min, summary.disk_mb_s.max), (150.0, 250.0));
+        assert_eq!((summary.few_buffers_mb_s.min, summary.few_buffers_mb_s.max), (300.0, 500.0));
         assert_eq!(summary.hit_rate.median, 0.25);
     }
 }

@@ -26,7 +26,7 @@ const SECTIONS: [(&str, &str, &str, &[&str]); 8] = [
     (
         "stream",
         "Experts on disk",
-        "`cargo xtask bench stream`: decode steps against the longer of two times: the disk's for the bytes that were read, at the best rate that it gave just before and after, and that of all computations.",
+        "`cargo xtask bench stream`: decode steps against the longer of two times: the disk's for the bytes that were read, at the best rate that it gave just before and after, and that of all computations. The disk's rate is measured into memory that is larger than caches, as the arena is; beside it is what it gives into a few buffers again and again, as disk benchmarks commonly read, which a program that keeps what it reads cannot reach where the disk is virtual and copies.",
         &["stream.svg"],
     ),
     (

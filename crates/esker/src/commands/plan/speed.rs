@@ -120,14 +120,14 @@ fn disk(console: &Console, path: &Path, block_bytes: u64) -> Result<DiskBandwidt
     let block = usize::try_from(block_bytes).unwrap_or(usize::MAX).clamp(1, BLOCK_BYTES_MAX);
     let (probe, kept) = match directories::cache() {
         Some(folder) => {
-            let cached = probe::probe_cached(path, block, PROBE_SECONDS, &folder)?;
+            let cached = probe::probe_cached(path, block, probe::MEMORY_BYTES, PROBE_SECONDS, &folder)?;
             if let Some(error) = cached.not_kept {
                 let folder = folder.display();
                 console.warning(format_args!("the disk's figures were not kept in `{folder}`: {error}"));
             }
             (cached.result, cached.from_cache)
         }
-        None => (probe::probe(path, block, PROBE_SECONDS)?, false),
+        None => (probe::probe(path, block, probe::MEMORY_BYTES, PROBE_SECONDS)?, false),
     };
     let best = probe.depths.iter().find(|d| d.depth == probe.best_depth);
     Ok(DiskBandwidth { bytes_per_s: best.map_or(0, |d| d.bytes_per_s).max(1), kept, probe })
