@@ -6,7 +6,7 @@ use super::chat_stream::ChatStream;
 use super::options;
 use crate::error::ApiError;
 use crate::fields::{Object, shown};
-use crate::generation::{Input, Request, ServerDefaults, Tool, ToolChoice, collect, start};
+use crate::generation::{Input, Request, ServerDefaults, collect, start};
 use crate::http::{respond, sse};
 use crate::owner::Shared;
 use crate::parameters::Parameters;
@@ -81,7 +81,7 @@ pub(crate) fn parse(
     };
     let messages = messages(list)?;
     let tools = match o.array("tools", limits.tools)? {
-        Some(list) => tools(list)?,
+        Some(list) => options::tools(list, true)?,
         None => Vec::new(),
     };
     let variables = match o.take("chat_template_kwargs") {
@@ -116,11 +116,9 @@ pub(crate) fn parse(
         }
         (false, _) => None,
     };
-    request.tool_choice = match o.take("tool_choice") {
-        None => ToolChoice::Auto,
-        Some(Value::String(word)) => options::tool_choice_word(&word, "tool_choice")?,
-        Some(value) => named(Object::new(value, "tool_choice")?)?,
-    };
+    if let Some(choice) = o.take("tool_choice") {
+        request.tool_choice = options::tool_choice(choice, true)?;
+    }
     request.single_call = o.bool("parallel_tool_calls")? == Some(false);
     if let Some(format) = o.object("response_format")? {
         request.format = options::format(format, true)?;
@@ -175,45 +173,4 @@ fn refuse_by_name(o: &mut Object) -> Result<(), ApiError> {
         ("web_search_options", "there is no web search"),
     ];
     known.into_iter().try_for_each(|(name, why)| o.only(name, &[], why))
-}
-
-fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    list.into_iter()
-        .enumerate()
-        .map(|(i, value)| {
-            let mut o = Object::new(value, format!("tools[{i}]"))?;
-            let kind = o.need_string("type")?;
-            if kind != "function" {
-                return Err(ApiError::unsupported(
-                    o.at("type"),
-                    format_args!("it is `{kind:.40}`, expected `function`"),
-                ));
-            }
-            let Some(mut function) = o.object("function")? else {
-                return Err(ApiError::missing(o.at("function"), "an object"));
-            };
-            let tool = options::function(&mut function)?;
-            function.finish()?;
-            o.finish()?;
-            Ok(tool)
-        })
-        .collect()
-}
-
-/// `{"type": "function", "function": {"name": …}}`.
-fn named(mut o: Object) -> Result<ToolChoice, ApiError> {
-    let kind = o.need_string("type")?;
-    if kind != "function" {
-        return Err(ApiError::unsupported(
-            o.at("type"),
-            format_args!("it is `{kind:.40}`, expected `function`"),
-        ));
-    }
-    let Some(mut function) = o.object("function")? else {
-        return Err(ApiError::missing(o.at("function"), "an object with the name of a tool"));
-    };
-    let name = function.need_string("name")?;
-    function.finish()?;
-    o.finish()?;
-    Ok(ToolChoice::Named(name))
 }

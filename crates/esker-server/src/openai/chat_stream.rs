@@ -1,21 +1,17 @@
 //! `POST /v1/chat/completions`: the answer as it is made.
 
-use super::chat_response::{completion_id, extension, fingerprint, finish_reason, usage};
+use super::chat_response::{extension, finish_reason};
+use super::chunks::Chunks;
 use super::logprobs;
-use crate::error::{ApiError, ErrorShape};
-use crate::generation::{Event, TokenLogprob, Usage};
+use crate::error::ApiError;
+use crate::generation::{Event, TokenLogprob};
 use crate::http::sse::{Encode, SseBuffer};
-use crate::time::unix_s;
 use serde_json::{Value, json};
 
-/// Writes chunks.
+/// Writes events as chunks.
 pub(super) struct ChatStream {
-    id: String,
-    created: u64,
-    model: String,
+    chunks: Chunks,
     logprobs: bool,
-    include_usage: bool,
-    usages: Vec<Usage>,
 }
 
 impl ChatStream {
@@ -26,44 +22,24 @@ impl ChatStream {
         logprobs: bool,
         include_usage: bool,
     ) -> ChatStream {
-        let usage = Usage { prompt_tokens, ..Usage::default() };
+        let sizes = (choices, prompt_tokens);
         ChatStream {
-            id: completion_id("chatcmpl"),
-            created: unix_s(),
-            model,
+            chunks: Chunks::new("chat.completion.chunk", "chatcmpl", model, sizes, include_usage),
             logprobs,
-            include_usage,
-            usages: vec![usage; choices],
         }
-    }
-
-    fn chunk(&self, choices: Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "chat.completion.chunk",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": fingerprint(),
-            "choices": choices,
-        });
-        if self.include_usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
     }
 
     fn delta(&self, index: usize, delta: Value, logprobs: &[TokenLogprob], out: &mut SseBuffer) {
         let logprobs = (self.logprobs && !logprobs.is_empty())
             .then(|| json!({"content": logprobs::content(logprobs), "refusal": null}));
-        out.data(&self.chunk(json!([
-            {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": null}
-        ])));
+        let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": null});
+        self.chunks.write(choice, out);
     }
 }
 
 impl Encode for ChatStream {
     fn start(&mut self, out: &mut SseBuffer) {
-        for index in 0..self.usages.len() {
+        for index in 0..self.chunks.choices() {
             self.delta(index, json!({"role": "assistant", "content": "", "refusal": null}), &[], out);
         }
     }
@@ -83,29 +59,24 @@ impl Encode for ChatStream {
                 self.delta(choice, json!({"tool_calls": [call]}), &[], out);
             }
             Event::Finished(finish) => {
-                self.usages[choice] = finish.usage;
-                out.data(&self.chunk(json!([{
+                self.chunks.finished(choice, finish.usage);
+                let ended = json!({
                     "index": choice,
                     "delta": {},
                     "logprobs": null,
                     "finish_reason": finish_reason(&finish.reason),
                     "esker": extension(&finish),
-                }])));
+                });
+                self.chunks.write(ended, out);
             }
         }
     }
 
     fn end(&mut self, out: &mut SseBuffer) {
-        if self.include_usage {
-            let mut chunk = self.chunk(json!([]));
-            chunk["usage"] = usage(self.usages.iter().copied());
-            out.data(&chunk);
-        }
-        out.done();
+        self.chunks.end(out);
     }
 
     fn failed(&mut self, error: &ApiError, out: &mut SseBuffer) {
-        out.data(&error.body(ErrorShape::OpenAi));
-        out.done();
+        Chunks::failed(error, out);
     }
 }

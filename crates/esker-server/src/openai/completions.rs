@@ -2,11 +2,12 @@
 
 use super::chat::stream_options;
 use super::chat_response::{completion_id, extension, fingerprint, usage};
+use super::chunks::Chunks;
 use super::{logprobs, options};
-use crate::error::{ApiError, ErrorShape};
+use crate::error::ApiError;
 use crate::fields::{Object, shown};
 use crate::generation::{
-    Answer, Event, FinishReason, Input, Request, Running, ServerDefaults, TokenLogprob, Usage, collect, start,
+    Answer, Event, FinishReason, Input, Request, Running, ServerDefaults, TokenLogprob, collect, start,
 };
 use crate::http::sse::{Encode, SseBuffer};
 use crate::http::{respond, sse};
@@ -203,53 +204,29 @@ fn sum(usages: &[Value]) -> Value {
     total
 }
 
-/// Writes chunks.
+/// Writes events as chunks.
 struct CompletionStream {
-    id: String,
-    created: u64,
-    model: String,
-    include_usage: bool,
+    chunks: Chunks,
     echo: String,
-    usages: Vec<Usage>,
     /// Characters of each choice so far.
     offsets: Vec<usize>,
 }
 
 impl CompletionStream {
     fn new(model: String, running: &Running, include_usage: bool, echo: String) -> CompletionStream {
-        let usage = Usage { prompt_tokens: running.prompt_tokens, ..Usage::default() };
+        let sizes = (running.choices, running.prompt_tokens);
         CompletionStream {
-            id: completion_id("cmpl"),
-            created: unix_s(),
-            model,
-            include_usage,
+            chunks: Chunks::new("text_completion", "cmpl", model, sizes, include_usage),
             echo,
-            usages: vec![usage; running.choices],
             offsets: vec![0; running.choices],
         }
-    }
-
-    fn chunk(&self, choices: Value) -> Value {
-        let mut chunk = json!({
-            "id": self.id,
-            "object": "text_completion",
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": fingerprint(),
-            "choices": choices,
-        });
-        if self.include_usage {
-            chunk["usage"] = Value::Null;
-        }
-        chunk
     }
 
     fn text(&mut self, index: usize, text: &str, logprobs: &[TokenLogprob], out: &mut SseBuffer) {
         let shown = (!logprobs.is_empty()).then(|| logprobs::legacy(logprobs, self.offsets[index]));
         self.offsets[index] += text.chars().count();
-        out.data(
-            &self.chunk(json!([{"index": index, "text": text, "logprobs": shown, "finish_reason": null}])),
-        );
+        let choice = json!({"index": index, "text": text, "logprobs": shown, "finish_reason": null});
+        self.chunks.write(choice, out);
     }
 }
 
@@ -260,7 +237,7 @@ impl Encode for CompletionStream {
             // So that the response begins before the first token does.
             out.comment("start");
         } else {
-            for index in 0..self.usages.len() {
+            for index in 0..self.chunks.choices() {
                 self.text(index, &echo, &[], out);
             }
         }
@@ -270,14 +247,15 @@ impl Encode for CompletionStream {
         match event {
             Event::Text { text, logprobs } => self.text(choice, &text, &logprobs, out),
             Event::Finished(finish) => {
-                self.usages[choice] = finish.usage;
-                out.data(&self.chunk(json!([{
+                self.chunks.finished(choice, finish.usage);
+                let ended = json!({
                     "index": choice,
                     "text": "",
                     "logprobs": null,
                     "finish_reason": finish_reason(&finish.reason),
                     "esker": extension(&finish),
-                }])));
+                });
+                self.chunks.write(ended, out);
             }
             // A text has neither reasoning nor calls.
             _ => {}
@@ -285,16 +263,10 @@ impl Encode for CompletionStream {
     }
 
     fn end(&mut self, out: &mut SseBuffer) {
-        if self.include_usage {
-            let mut chunk = self.chunk(json!([]));
-            chunk["usage"] = usage(self.usages.iter().copied());
-            out.data(&chunk);
-        }
-        out.done();
+        self.chunks.end(out);
     }
 
     fn failed(&mut self, error: &ApiError, out: &mut SseBuffer) {
-        out.data(&error.body(ErrorShape::OpenAi));
-        out.done();
+        Chunks::failed(error, out);
     }
 }

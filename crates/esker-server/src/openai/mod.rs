@@ -6,6 +6,7 @@ pub(crate) mod chat;
 mod chat_messages;
 mod chat_response;
 mod chat_stream;
+mod chunks;
 pub(crate) mod completions;
 mod logprobs;
 pub(crate) mod models;

@@ -195,8 +195,52 @@ fn effort_budget(effort: &str) -> Option<usize> {
     }
 }
 
+/// `tools`. What a function has is under `function` in one API (`nested`) and beside the type in another, here and in
+/// [`tool_choice`].
+pub(super) fn tools(list: Vec<Value>, nested: bool) -> Result<Vec<Tool>, ApiError> {
+    let tool = |(i, value)| of_function(Object::new(value, format!("tools[{i}]"))?, nested, function);
+    list.into_iter().enumerate().map(tool).collect()
+}
+
+/// `tool_choice`: a word, or an object that names a function.
+pub(super) fn tool_choice(choice: Value, nested: bool) -> Result<ToolChoice, ApiError> {
+    let at = "tool_choice";
+    match choice {
+        Value::String(word) => tool_choice_word(&word, at),
+        choice => {
+            let name = |o: &mut Object| o.need_string("name").map(ToolChoice::Named);
+            of_function(Object::new(choice, at)?, nested, name)
+        }
+    }
+}
+
+/// Reads an object of type `function`, the only type that there is here.
+fn of_function<T>(
+    mut o: Object,
+    nested: bool,
+    read: impl FnOnce(&mut Object) -> Result<T, ApiError>,
+) -> Result<T, ApiError> {
+    let kind = o.need_string("type")?;
+    if kind != "function" {
+        let why = format_args!("it is `{kind:.40}`, expected `function`");
+        return Err(ApiError::unsupported(o.at("type"), why));
+    }
+    let read = if nested {
+        let Some(mut inner) = o.object("function")? else {
+            return Err(ApiError::missing(o.at("function"), "an object with the function's name"));
+        };
+        let read = read(&mut inner)?;
+        inner.finish()?;
+        read
+    } else {
+        read(&mut o)?
+    };
+    o.finish()?;
+    Ok(read)
+}
+
 /// A tool's function: `name`, `description`, `parameters`, `strict`.
-pub(super) fn function(o: &mut Object) -> Result<Tool, ApiError> {
+fn function(o: &mut Object) -> Result<Tool, ApiError> {
     let name = o.need_string("name")?;
     if let Err(expected) = check_tool_name(&name) {
         return Err(ApiError::value(o.at("name"), format!("`{:.80}`", name.escape_debug()), expected));
@@ -271,8 +315,7 @@ fn schema(o: &mut Object) -> Result<Format, ApiError> {
     Ok(Format::JsonSchema(schema))
 }
 
-/// `tool_choice` as a word.
-pub(super) fn tool_choice_word(word: &str, at: &str) -> Result<ToolChoice, ApiError> {
+fn tool_choice_word(word: &str, at: &str) -> Result<ToolChoice, ApiError> {
     match word {
         "auto" => Ok(ToolChoice::Auto),
         "none" => Ok(ToolChoice::None),

@@ -6,7 +6,7 @@ use super::responses_output::{Echo, response};
 use super::responses_stream::ResponseStream;
 use crate::error::ApiError;
 use crate::fields::{Object, shown};
-use crate::generation::{Input, Message, Request, Role, ServerDefaults, Tool, ToolChoice, collect, start};
+use crate::generation::{Input, Message, Request, Role, ServerDefaults, collect, start};
 use crate::http::{self, sse};
 use crate::owner::Shared;
 use crate::parameters::Parameters;
@@ -75,16 +75,13 @@ pub(crate) fn parse(
         return Err(ApiError::value("input", "empty", "at least one item"));
     }
     let shown_tools = o.array("tools", limits.tools)?.unwrap_or_default();
-    let tools = tools(shown_tools.clone())?;
+    let tools = options::tools(shown_tools.clone(), false)?;
     options::check_tools(&tools)?;
     let mut request = Request::new(Input::Chat { messages, tools, variables: Map::new() }, defaults);
     request.sampling = options::basic_sampling(&mut o, defaults)?;
     request.max_tokens = o.integer("max_output_tokens", 1, u64::from(u32::MAX))?.map(|n| n as usize);
     let shown_choice = o.take("tool_choice").unwrap_or_else(|| "auto".into());
-    request.tool_choice = match shown_choice.clone() {
-        Value::String(word) => options::tool_choice_word(&word, "tool_choice")?,
-        value => named(Object::new(value, "tool_choice")?)?,
-    };
+    request.tool_choice = options::tool_choice(shown_choice.clone(), false)?;
     let parallel = o.bool("parallel_tool_calls")?.unwrap_or(true);
     request.single_call = !parallel;
     let shown_text = text(&mut o, &mut request)?;
@@ -191,37 +188,4 @@ fn reasoning(o: &mut Object, request: &mut Request) -> Result<Option<String>, Ap
     request.thinking = options::thinking_of_effort(effort.clone(), "reasoning.effort")?;
     reasoning.finish()?;
     Ok(effort)
-}
-
-fn tools(list: Vec<Value>) -> Result<Vec<Tool>, ApiError> {
-    list.into_iter()
-        .enumerate()
-        .map(|(i, value)| {
-            let mut o = Object::new(value, format!("tools[{i}]"))?;
-            let kind = o.need_string("type")?;
-            if kind != "function" {
-                return Err(ApiError::unsupported(
-                    o.at("type"),
-                    format_args!("it is `{kind:.40}`, expected `function`"),
-                ));
-            }
-            let tool = options::function(&mut o)?;
-            o.finish()?;
-            Ok(tool)
-        })
-        .collect()
-}
-
-/// `{"type": "function", "name": …}`.
-fn named(mut o: Object) -> Result<ToolChoice, ApiError> {
-    let kind = o.need_string("type")?;
-    if kind != "function" {
-        return Err(ApiError::unsupported(
-            o.at("type"),
-            format_args!("it is `{kind:.40}`, expected `function`"),
-        ));
-    }
-    let name = o.need_string("name")?;
-    o.finish()?;
-    Ok(ToolChoice::Named(name))
 }
