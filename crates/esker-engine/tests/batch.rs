@@ -1,32 +1,11 @@
 //! Several sequences in one pass: the bits of each are those that it has alone, and memory is what was planned.
 
+mod fixtures;
+
 use esker_engine::{
     BatchItem, Engine, EngineError, EngineOptions, KvType, Memory, Output, RouteBiasOptions, Session,
 };
-use esker_testkit::npz;
-use std::path::{Path, PathBuf};
-
-fn golden(name: &str, extension: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/logits").join(format!("{name}.{extension}"))
-}
-
-/// Every tiny model, quantized ones included.
-const MODELS: [&str; 14] = [
-    "llama",
-    "llama3",
-    "mixtral",
-    "olmoe",
-    "qwen3moe",
-    "qwen3moe-q8_0",
-    "qwen3moe-q2_0",
-    "qwen3moe256-kmix",
-    "qwen3next",
-    "qwen35moe",
-    "qwen4exp",
-    "qwen4exp-dense",
-    "qwen4exp-dense-q4_0",
-    "qwen4exp-dense-iq4_nl",
-];
+use fixtures::{MODELS, bits, golden_tokens, load, model, smallest_budget};
 
 fn base() -> EngineOptions {
     EngineOptions {
@@ -40,36 +19,20 @@ fn base() -> EngineOptions {
     }
 }
 
-fn load(path: &Path, options: EngineOptions) -> Engine {
-    Engine::load(path, options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-}
-
-fn smallest(path: &Path, options: &EngineOptions) -> u64 {
-    match Engine::load(path, EngineOptions { memory: Memory::Budget(1), ..options.clone() }).map(|_| ()) {
-        Err(EngineError::Budget { smallest_budget, .. }) => smallest_budget,
-        other => panic!("a budget of one byte is refused with a plan, not {other:?}"),
-    }
-}
-
 /// Three sequences of the fixture's tokens: as they are, backwards, and another mixture.
 fn sequences(name: &str) -> [Vec<u32>; 3] {
-    let tokens: Vec<u32> =
-        npz::<i32>(&golden(name, "npz"), "tokens").expect("tokens").data.iter().map(|&t| t as u32).collect();
+    let tokens = golden_tokens(name);
     let n_vocab = tokens.iter().max().expect("some") + 1;
     let mixed = tokens.iter().enumerate().map(|(i, t)| (t * 7 + i as u32 * 3) % n_vocab).collect();
     let backwards = tokens.iter().rev().copied().collect();
     [tokens, backwards, mixed].map(|t: Vec<u32>| t[..t.len().min(96)].to_vec())
 }
 
-fn bits(data: &[f32]) -> impl Iterator<Item = u32> {
-    data.iter().map(|l| l.to_bits())
-}
-
 /// Logit bits of every token of a sequence alone.
 fn alone(engine: &mut Engine, tokens: &[u32]) -> Vec<u32> {
     let mut session = engine.new_session();
     let rows = engine.forward(&mut session, tokens, Output::All).expect("a pass").expect("all rows");
-    bits(rows.data()).collect()
+    bits(rows.data())
 }
 
 /// A small deterministic generator, so that a failure can be repeated.
@@ -117,7 +80,7 @@ fn differing(engine: &mut Engine, tokens: &[Vec<u32>; 3], expected: &[Vec<u32>; 
             let Some(rows) = logits else { continue };
             let end = sessions[i].tokens().len() * n_vocab;
             let own = &expected[i][end - rows.data().len()..end];
-            differing += bits(rows.data()).zip(own).filter(|(a, b)| a != *b).count();
+            differing += bits(rows.data()).iter().zip(own).filter(|(a, b)| a != b).count();
         }
     }
     differing
@@ -127,12 +90,12 @@ fn differing(engine: &mut Engine, tokens: &[Vec<u32>; 3], expected: &[Vec<u32>; 
 fn bits_are_those_of_each_sequence_alone() {
     println!("{:24} {:>10} {:>8} {:>10}", "model", "budgets", "passes", "differing");
     for name in MODELS {
-        let path = golden(name, "gguf");
+        let path = model(name);
         let tokens = sequences(name);
         let mut resident = load(&path, EngineOptions { memory: Memory::Resident, ..base() });
         let expected = [0, 1, 2].map(|i| alone(&mut resident, &tokens[i]));
         drop(resident);
-        let small = smallest(&path, &base());
+        let small = smallest_budget(&path, &base());
         let budgets =
             [Memory::Budget(small), Memory::Budget(small + (256 << 10)), Memory::Budget(small + (64 << 20))];
         let mut total = 0;
@@ -155,7 +118,7 @@ fn bits_are_those_of_each_sequence_alone() {
 #[test]
 fn half_precision_bits_are_those_of_each_sequence_alone() {
     for name in ["mixtral", "qwen3moe256-kmix", "qwen35moe", "qwen4exp"] {
-        let path = golden(name, "gguf");
+        let path = model(name);
         let tokens = sequences(name);
         let options = EngineOptions { memory: Memory::Resident, kv_type: KvType::F16, ..base() };
         let mut engine = load(&path, options);
@@ -168,11 +131,11 @@ fn half_precision_bits_are_those_of_each_sequence_alone() {
 #[test]
 fn scratch_memory_is_within_the_plan() {
     for name in MODELS {
-        let path = golden(name, "gguf");
+        let path = model(name);
         let tokens = sequences(name);
         for chunk in [1, 8, 48] {
             let options = EngineOptions { chunk, ..base() };
-            let memory = Memory::Budget(smallest(&path, &options));
+            let memory = Memory::Budget(smallest_budget(&path, &options));
             let mut engine = load(&path, EngineOptions { memory, ..options });
             let line = |name| {
                 let plan = engine.plan().expect("a budget has a plan");
@@ -211,11 +174,11 @@ fn scratch_memory_is_within_the_plan() {
 #[test]
 fn experts_are_looked_up_once_for_all_sequences() {
     for name in ["mixtral", "olmoe", "qwen3moe", "qwen3next", "qwen4exp"] {
-        let path = golden(name, "gguf");
+        let path = model(name);
         let tokens = &sequences(name)[0];
         let lookups = |sessions: usize| {
             let options = EngineOptions { sessions, read_ahead: false, ..base() };
-            let memory = Memory::Budget(smallest(&path, &options));
+            let memory = Memory::Budget(smallest_budget(&path, &options));
             let mut engine = load(&path, EngineOptions { memory, ..options });
             let mut all: Vec<Session> = (0..sessions).map(|_| engine.new_session()).collect();
             for token in &tokens[..24] {
@@ -247,9 +210,9 @@ fn experts_are_looked_up_once_for_all_sequences() {
 #[test]
 fn a_decode_step_of_several_sequences_allocates_nothing() {
     for name in ["llama", "olmoe", "qwen3moe256-kmix", "qwen3next", "qwen4exp"] {
-        let path = golden(name, "gguf");
+        let path = model(name);
         let options = EngineOptions { context: Some(512), ..base() };
-        let small = Memory::Budget(smallest(&path, &options));
+        let small = Memory::Budget(smallest_budget(&path, &options));
         for memory in [Memory::Resident, small] {
             let mut engine = load(&path, EngineOptions { memory, ..options.clone() });
             let [mut a, mut b, mut c] = [0, 1, 2].map(|_| engine.new_session());
@@ -274,7 +237,7 @@ fn a_decode_step_of_several_sequences_allocates_nothing() {
 
 #[test]
 fn what_was_not_planned_for_is_refused() {
-    let path = golden("qwen3moe", "gguf");
+    let path = model("qwen3moe");
     let mut engine = load(&path, EngineOptions { memory: Memory::Resident, sessions: 2, ..base() });
     let mut sessions: Vec<Session> = (0..3).map(|_| engine.new_session()).collect();
     let tokens = [1; 17];
@@ -304,7 +267,7 @@ fn what_was_not_planned_for_is_refused() {
 /// One item that is refused leaves every session as it was.
 #[test]
 fn a_refused_item_breaks_nobody() {
-    let mut engine = load(&golden("qwen4exp", "gguf"), EngineOptions { memory: Memory::Resident, ..base() });
+    let mut engine = load(&model("qwen4exp"), EngineOptions { memory: Memory::Resident, ..base() });
     let [mut a, mut b] = [0, 1].map(|_| engine.new_session());
     let mut items = [
         BatchItem { session: &mut a, tokens: &[1, 2], output: Output::Last },
@@ -320,8 +283,8 @@ fn a_refused_item_breaks_nobody() {
 fn a_failed_read_breaks_those_who_took_part() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("model.gguf");
-    std::fs::copy(golden("qwen3moe", "gguf"), &path).expect("a copy");
-    let memory = Memory::Budget(smallest(&path, &base()));
+    std::fs::copy(model("qwen3moe"), &path).expect("a copy");
+    let memory = Memory::Budget(smallest_budget(&path, &base()));
     let mut engine = load(&path, EngineOptions { memory, ..base() });
     let [mut a, mut b, mut c] = [0, 1, 2].map(|_| engine.new_session());
     let file = std::fs::OpenOptions::new().write(true).open(&path).expect("the file");

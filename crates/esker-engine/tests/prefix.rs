@@ -1,36 +1,15 @@
 //! Prefix reuse: what a session or a snapshot has is not computed again, and the bits are those of computing it.
 
+mod fixtures;
+
 use esker_disk::sim::{FaultPlan, FaultRates, SimDisk, SimOptions};
-use esker_engine::{
-    Engine, EngineError, EngineOptions, GenerateOptions, KvType, Memory, Output, Sampling, Session,
-};
-use esker_testkit::npz;
+use esker_engine::{Engine, EngineOptions, GenerateOptions, KvType, Memory, Output, Sampling, Session};
+use fixtures::{MODELS, bits, golden_tokens, model, smallest_budget};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-fn golden(name: &str, extension: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/logits").join(format!("{name}.{extension}"))
-}
-
-const MODELS: [&str; 14] = [
-    "llama",
-    "llama3",
-    "mixtral",
-    "olmoe",
-    "qwen3moe",
-    "qwen3moe-q8_0",
-    "qwen3moe-q2_0",
-    "qwen3moe256-kmix",
-    "qwen3next",
-    "qwen35moe",
-    "qwen4exp",
-    "qwen4exp-dense",
-    "qwen4exp-dense-q4_0",
-    "qwen4exp-dense-iq4_nl",
-];
-
-/// Of these, the models whose states can be cut anywhere.
+/// Whether it is one of the models whose states can be cut anywhere.
 fn is_list(name: &str) -> bool {
     !name.starts_with("qwen3next") && !name.starts_with("qwen35") && !name.starts_with("qwen4")
 }
@@ -51,18 +30,14 @@ fn base() -> EngineOptions {
 }
 
 fn load(name: &str, options: EngineOptions) -> Engine {
-    Engine::load(&golden(name, "gguf"), options).unwrap_or_else(|e| panic!("{name}: {e}"))
+    fixtures::load(&model(name), options)
 }
 
 fn tokens(name: &str) -> Vec<u32> {
-    let all = npz::<i32>(&golden(name, "npz"), "tokens").expect("tokens").data;
+    let all = golden_tokens(name);
     let n_vocab = all.iter().max().expect("some") + 1;
     // Long enough for several chunks.
-    (0..120).map(|i| ((all[i % all.len()] + (i / all.len()) as i32 * 7) % n_vocab) as u32).collect()
-}
-
-fn bits(data: &[f32]) -> Vec<u32> {
-    data.iter().map(|l| l.to_bits()).collect()
+    (0..120).map(|i| (all[i % all.len()] + (i / all.len()) as u32 * 7) % n_vocab).collect()
 }
 
 /// Logit bits of the tokens from `from` on, fed in chunks and then one at a time, by a session that has those before.
@@ -440,12 +415,8 @@ fn a_killed_process_leaves_a_clean_folder() {
 #[test]
 fn broken_sessions_are_repaired() {
     for (name, rate) in [("qwen3moe", 60), ("qwen4exp", 15)] {
-        let path = golden(name, "gguf");
-        let options = EngineOptions { memory: Memory::Budget(1), ..base() };
-        let smallest = match Engine::load(&path, options).map(|_| ()) {
-            Err(EngineError::Budget { smallest_budget, .. }) => smallest_budget,
-            other => panic!("a budget of one byte is refused, not {other:?}"),
-        };
+        let path = model(name);
+        let smallest = smallest_budget(&path, &base());
         let tokens = tokens(name);
         let mut plain = load(name, EngineOptions { snapshot_bytes: 0, ..base() });
         let expected = fresh(&mut plain, &tokens);
