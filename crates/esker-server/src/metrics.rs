@@ -3,6 +3,7 @@
 //! Source of the format: Prometheus' text exposition format 0.0.4.
 
 use crate::owner::{Health, Shared};
+use esker_engine::ArenaClass;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -93,7 +94,7 @@ impl Metrics {
         }
         let snapshot = shared.status.snapshot();
         let stats = &snapshot.stats;
-        let counters: [(&str, &str, u64); 14] = [
+        let counters: [(&str, &str, u64); 17] = [
             (
                 "esker_requests_refused_total",
                 "Requests refused because the queue was full.",
@@ -124,6 +125,21 @@ impl Metrics {
             ("esker_expert_wasted_bytes_total", "Bytes read ahead in vain.", stats.expert_wasted_bytes),
             ("esker_expert_evictions_total", "Experts that lost their slot.", stats.expert_evictions),
             ("esker_row_bytes_read_total", "Bytes of table rows read from the disk.", stats.row_bytes_read),
+            (
+                "esker_arena_moves_total",
+                "Times that slots of one size gave way to slots of another.",
+                stats.arena_moves,
+            ),
+            (
+                "esker_arena_moved_bytes_total",
+                "Bytes of the slots that came by that.",
+                stats.arena_moved_bytes,
+            ),
+            (
+                "esker_arena_shrinks_total",
+                "Times that the arena was made smaller because memory ran low.",
+                stats.arena_shrinks,
+            ),
         ];
         for (name, help, value) in counters {
             head(&mut out, name, "counter", help);
@@ -149,6 +165,7 @@ impl Metrics {
             head(&mut out, name, "gauge", help);
             line(&mut out, format_args!("{name} {value}"));
         }
+        arena_slots(&mut out, &stats.arena_classes);
         self.first_token.write(
             &mut out,
             "esker_time_to_first_token_seconds",
@@ -160,6 +177,15 @@ impl Metrics {
             "Between tokens of a sequence.",
         );
         out
+    }
+}
+
+/// How the arena is divided: sizes are told apart by a label. No two classes have the same.
+fn arena_slots(out: &mut String, classes: &[ArenaClass]) {
+    let name = "esker_arena_slots";
+    head(out, name, "gauge", "Slots of experts in memory, by the bytes of one.");
+    for ArenaClass { slot_bytes, n_slots } in classes {
+        line(out, format_args!("{name}{{slot_bytes=\"{slot_bytes}\"}} {n_slots}"));
     }
 }
 
@@ -195,5 +221,17 @@ mod tests {
         ] {
             assert!(out.lines().any(|line| line == expected), "{expected} in\n{out}");
         }
+    }
+
+    #[test]
+    fn slots_of_each_size_are_a_series() {
+        let class = |slot_bytes, n_slots| ArenaClass { slot_bytes, n_slots };
+        let mut out = String::new();
+        arena_slots(&mut out, &[class(4096, 7), class(8192, 2)]);
+        let series: Vec<&str> = out.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            series,
+            ["esker_arena_slots{slot_bytes=\"4096\"} 7", "esker_arena_slots{slot_bytes=\"8192\"} 2"]
+        );
     }
 }

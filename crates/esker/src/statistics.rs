@@ -142,6 +142,9 @@ impl Statistics {
                 let shrinks = times(s.arena_shrinks);
                 lines.push(("memory ran low", format!("the arena was made smaller {shrinks}")));
             }
+            if s.arena_classes.len() > 1 {
+                lines.push(("slots of experts", division(s)));
+            }
             let (total, budget) = (bytes(plan.total), bytes(plan.plan.budget));
             let share = share_text(plan.resident_share);
             lines.push(("memory planned", format!("{total} of {budget}, with {share} of the experts")));
@@ -184,6 +187,22 @@ fn lookups(counts: [u64; 3]) -> String {
     format!("{all}, {in_time} in time: {hits} hits, {ahead} read-ahead hits, {misses} misses")
 }
 
+/// How the arena is divided among sizes of experts now, and what was moved since the beginning.
+fn division(s: &Stats) -> String {
+    let classes =
+        s.arena_classes.iter().map(|class| format!("{} of {}", class.n_slots, bytes(class.slot_bytes)));
+    let mut text = classes.collect::<Vec<_>>().join(", ");
+    if s.arena_moves > 0 {
+        text +=
+            &format!("; {} moved to another size in {}", bytes(s.arena_moved_bytes), moves(s.arena_moves));
+    }
+    text
+}
+
+fn moves(n: u64) -> String {
+    format!("{n} move{}", if n == 1 { "" } else { "s" })
+}
+
 fn share_text(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
@@ -195,7 +214,7 @@ fn times(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use esker_engine::{ClassPlan, PlanLine};
+    use esker_engine::{ArenaClass, ClassPlan, PlanLine};
 
     fn plan() -> Plan {
         Plan {
@@ -248,5 +267,26 @@ mod tests {
             assert!(of(None)[name].is_null() && of(Some(&plan()))[name].is_null(), "{name}");
         }
         assert!(of(None)["plan"].is_null());
+    }
+
+    #[test]
+    fn the_division_is_shown_where_there_is_one() {
+        let shown = |counted: Stats| {
+            let lines = Statistics::of(counted, Some(&plan()), Work::default()).lines();
+            lines.into_iter().find(|(label, _)| *label == "slots of experts").map(|(_, text)| text)
+        };
+        let class = |slot_bytes, n_slots| ArenaClass { slot_bytes, n_slots };
+        let one = Stats { arena_classes: vec![class(100, 4)], ..Stats::default() };
+        assert_eq!(shown(one), None);
+        let two = vec![class(1 << 20, 31), class(2 << 20, 12)];
+        let planned = Stats { arena_classes: two, ..Stats::default() };
+        assert_eq!(shown(planned.clone()).as_deref(), Some("31 of 1.00 MiB, 12 of 2.00 MiB"));
+        let moved = Stats { arena_moves: 1, arena_moved_bytes: 4 << 20, ..planned.clone() };
+        let expect = "31 of 1.00 MiB, 12 of 2.00 MiB; 4.00 MiB moved to another size in 1 move";
+        assert_eq!(shown(moved).as_deref(), Some(expect));
+        let more = Stats { arena_moves: 3, arena_moved_bytes: 9 << 20, ..planned };
+        assert!(
+            shown(more).is_some_and(|text| text.ends_with("; 9.00 MiB moved to another size in 3 moves"))
+        );
     }
 }

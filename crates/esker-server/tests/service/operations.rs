@@ -4,6 +4,7 @@ use crate::client::{request, send};
 use crate::support::{MODEL, TestServer, config, model_path, shared};
 use esker_server::{LoadError, ServeError};
 use serde_json::{Value, json};
+use std::path::Path;
 
 #[test]
 fn health_is_not_ready_before_a_token_can_be_made() {
@@ -63,6 +64,24 @@ fn metrics_are_in_the_format_of_prometheus() {
         let value = line.rsplit(' ').next().expect("a value");
         assert!(value.parse::<f64>().is_ok(), "{line}");
     }
+}
+
+/// Every metric is described, and nothing else is.
+#[test]
+fn the_description_of_metrics_is_complete() {
+    let text = shared().get("/metrics").text();
+    let head = |line: &str| line.strip_prefix("# TYPE ")?.split(' ').next().map(str::to_owned);
+    let mut names: Vec<String> = text.lines().filter_map(head).collect();
+    names.sort();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/service.md");
+    let docs = std::fs::read_to_string(path).expect("the description");
+    let rows = docs.lines().filter(|line| line.starts_with("| `esker_"));
+    let cells = rows.map(|row| row.split(" | ").next().expect("a cell"));
+    let words = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    // Labels stand behind a name.
+    let mut described: Vec<&str> = words.map(|name| name.split('{').next().expect("a name")).collect();
+    described.sort_unstable();
+    assert_eq!(described, names);
 }
 
 #[test]
