@@ -233,11 +233,13 @@ impl Sampler {
     }
 }
 
-/// The index of the largest; ties go to the lower one.
+/// The index of the largest; ties go to the lower one. NaN is less than everything, as a token that is never drawn; 0 if
+/// there is nothing else.
 pub fn argmax(logits: &[f32]) -> u32 {
     let mut best = 0;
     for (i, &logit) in logits.iter().enumerate() {
-        if logit > logits[best] {
+        let is_first_number = logits[best].is_nan() && !logit.is_nan();
+        if logit > logits[best] || is_first_number {
             best = i;
         }
     }
@@ -292,6 +294,19 @@ mod tests {
     #[test]
     fn greedy_takes_the_lower_of_equals() {
         assert_eq!(sampler(Sampling::greedy()).sample(&LOGITS, &[]), 1);
+    }
+
+    /// Greedy or drawn, a logit that is no number is a token that does not come.
+    #[test]
+    fn nan_is_never_taken() {
+        let logits = [f32::NAN, -1.0, f32::NAN, 3.0, 3.0];
+        assert_eq!(argmax(&logits), 3);
+        assert_eq!(argmax(&[f32::NAN, f32::NEG_INFINITY]), 1);
+        assert_eq!(argmax(&[f32::NAN; 3]), 0);
+        assert_eq!(sampler(Sampling::greedy()).sample_allowed(&logits, &[], None), Some(3));
+        assert_eq!(sampler(Sampling::greedy()).sample_allowed(&[f32::NAN; 5], &[], None), None);
+        let mut drawn = sampler(Sampling { seed: 3, ..off() });
+        assert!((0..100).all(|_| [1, 3, 4].contains(&drawn.sample(&logits, &[]))));
     }
 
     #[test]
