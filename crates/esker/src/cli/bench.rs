@@ -5,7 +5,10 @@ use clap::{Args, Subcommand, ValueEnum, value_parser};
 use esker_proof::synth::{Geometry, Options, Recipe};
 use std::path::PathBuf;
 
-/// Make what measurements of speed need
+/// Write models of random weights, to measure speed with
+///
+/// Nothing is measured here: `esker run --stats` with such a model shows speed, memory and reads, and `esker plan` what
+/// to expect.
 #[derive(Args, Debug)]
 #[command(subcommand_required = true, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct BenchArgs {
@@ -25,7 +28,7 @@ pub enum BenchCommand {
 #[derive(Args, Debug)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct SynthArgs {
-    /// Which model's shapes
+    /// The real model whose shapes it gets
     #[arg(value_parser = PossibleValuesParser::new(Geometry::NAMES), required_unless_present = "list")]
     pub geometry: Option<String>,
     /// GGUF file to write
@@ -34,7 +37,7 @@ pub struct SynthArgs {
     /// Show the geometries and recipes, with sizes, and write nothing
     #[arg(long, conflicts_with_all = ["geometry", "out", "layers", "seed", "ngram_rows", "force"])]
     pub list: bool,
-    /// Only the first N layers [default: all]
+    /// Only the first N layers, for a smaller file [default: all]
     #[arg(long, value_name = "N")]
     pub layers: Option<u32>,
     /// Which tensors have which types
@@ -43,7 +46,7 @@ pub struct SynthArgs {
     /// Another seed gives other weights, in a file of the same size
     #[arg(long, value_name = "N", default_value_t = Options::default().seed)]
     pub seed: u64,
-    /// Rows of the n-gram table, about, where there is one; the released model has 320 million
+    /// Rows of the n-gram table, about, where the model has one (`qwen4exp`); the released model has 320 million
     /// [default: 2 million]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub ngram_rows: Option<u64>,
@@ -57,7 +60,7 @@ pub struct SynthArgs {
 
 const AFTER_HELP: &str = "\
 What it is not good for:
-  The text is nonsense. Routing is nearly uniform: a token has as many experts
+  The text means nothing. Routing is nearly uniform: a token has as many experts
   in common with the one before as chance has it. That is the worst case for
   a cache: a hit rate is about the share of experts that fit, while trained
   models reuse experts far more. Experts follow from a token's id nearly
