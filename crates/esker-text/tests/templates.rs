@@ -1,7 +1,7 @@
 //! Chat templates against Jinja2 and transformers; see golden/README.md.
 
-use std::io::Read as _;
-use std::path::Path;
+mod vocabularies;
+
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use esker_text::{
@@ -9,16 +9,9 @@ use esker_text::{
 };
 use proptest::prelude::*;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-fn read<T: DeserializeOwned>(name: &str) -> T {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let file = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
+use vocabularies::{json as golden, model_vocab};
 
 #[derive(Deserialize)]
 struct Case {
@@ -85,12 +78,12 @@ const KNOWN_DIFFERENCES: &[&str] = &[
 
 #[test]
 fn expressions_and_statements_match_jinja2() {
-    let golden: Jinja = read("jinja.json.gz");
-    assert!(golden.small.len() > 250);
+    let file: Jinja = golden("jinja.json.gz");
+    assert!(file.small.len() > 250);
     let mut failures = Vec::new();
-    for case in &golden.small {
+    for case in &file.small {
         let mut found = Vec::new();
-        check(case, &case.source, &golden.values, &mut found);
+        check(case, &case.source, &file.values, &mut found);
         if KNOWN_DIFFERENCES.contains(&&*case.name) {
             assert_eq!(found.len(), 1, "{} agrees now: take it off the list", case.name);
         } else {
@@ -102,10 +95,10 @@ fn expressions_and_statements_match_jinja2() {
 
 #[test]
 fn families_of_templates_match_jinja2() {
-    let golden: Jinja = read("jinja.json.gz");
+    let file: Jinja = golden("jinja.json.gz");
     let mut failures = Vec::new();
     let mut n = 0;
-    for family in &golden.chats {
+    for family in &file.chats {
         for (i, case) in family.cases.iter().enumerate() {
             let mut found = Vec::new();
             check(case, &family.source, &case.values, &mut found);
@@ -134,26 +127,12 @@ fn conversations_match_transformers() {
         expected: String,
         ids: Vec<u32>,
     }
-    #[derive(Deserialize)]
-    struct Vocab {
-        model: String,
-        pre: String,
-        tokens: Vec<String>,
-        token_type: Vec<i32>,
-        merges: Vec<String>,
-    }
-    let vocab: Vocab = read("vocab.json.gz");
-    let file: File = read("chat_template.json.gz");
+    let file: File = golden("chat_template.json.gz");
     let tokenizer = Tokenizer::new(VocabSpec {
-        model: vocab.model,
-        pre: vocab.pre,
-        tokens: vocab.tokens,
-        token_types: vocab.token_type,
-        merges: vocab.merges,
         bos: Some(8183),
         eos: Some(8185),
         chat_template: Some(file.template),
-        ..VocabSpec::default()
+        ..model_vocab()
     })
     .unwrap();
     let (template, warning) = ChatTemplate::for_tokenizer(&tokenizer).unwrap();

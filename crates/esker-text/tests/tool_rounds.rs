@@ -1,21 +1,14 @@
 //! Conversations with two rounds of tool calls, through the golden chat templates: rendered, and read back by the
 //! parser of the notation that the template shows.
 
-use std::io::Read as _;
-use std::path::Path;
+mod vocabularies;
 
 use esker_text::reasoning::{Piece, ReasoningFormat, ReasoningSplitter};
 use esker_text::tools::{ToolEvent, ToolFormat, ToolParser, ToolSpec};
 use esker_text::{ChatInput, ChatTemplate, TemplateTraits};
 use serde_json::{Map, Value, json};
 
-fn read(name: &str) -> Value {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    let file = std::fs::File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let mut text = String::new();
-    flate2::read::GzDecoder::new(file).read_to_string(&mut text).unwrap();
-    serde_json::from_str(&text).unwrap()
-}
+use vocabularies::json as golden;
 
 /// Further notations: (name, one call, between calls, around the calls of a message).
 const NOTATIONS: &[(&str, &str, &str, &str, &str)] = &[
@@ -66,8 +59,9 @@ const NOTATIONS: &[(&str, &str, &str, &str, &str)] = &[
 /// (name, source) of the shipped model's template, of those in the manner of known families, and of further notations.
 fn templates() -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let mut out = vec![("shipped model".to_owned(), text(&read("chat_template.json.gz")["template"]))];
-    for family in read("jinja.json.gz")["chats"].as_array().unwrap() {
+    let mut out =
+        vec![("shipped model".to_owned(), text(&golden::<Value>("chat_template.json.gz")["template"]))];
+    for family in golden::<Value>("jinja.json.gz")["chats"].as_array().unwrap() {
         out.push((text(&family["name"]), text(&family["source"])));
     }
     for (name, call, between, open, close) in NOTATIONS {

@@ -1,4 +1,4 @@
-//! The golden vocabularies; see golden/README.md.
+//! The golden files and vocabularies; see golden/README.md.
 #![allow(dead_code, reason = "each user needs some")]
 
 pub mod edits;
@@ -17,6 +17,11 @@ pub fn read(name: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     flate2::read::GzDecoder::new(file).read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// It as JSON.
+pub fn json<T: for<'de> Deserialize<'de>>(name: &str) -> T {
+    serde_json::from_slice(&read(name)).unwrap()
 }
 
 /// Its lines, as JSON.
@@ -39,7 +44,7 @@ pub fn model_vocab() -> VocabSpec {
         token_type: Vec<i32>,
         merges: Vec<String>,
     }
-    let file: File = serde_json::from_slice(&read("vocab.json.gz")).unwrap();
+    let file: File = json("vocab.json.gz");
     VocabSpec {
         model: file.model,
         pre: file.pre,
