@@ -1,10 +1,11 @@
-//! The disk where there is no io_uring: threads that each do one positioned read at a time.
+//! The disk of threads that each do one positioned read at a time.
 //!
 //! At most [`DiskOptions::workers`] of them are at the device. One that checks what it has read is not, so there are some more
 //! threads once a check was asked for: the device is not to be idle meanwhile.
 //!
-//! Not the first choice: each worker is a thread that sleeps in the kernel, and handing work over takes a lock
-//! (held for bookkeeping only, never during a read or a check of what was read). Source: pread(2).
+//! Needs nothing of the system but pread(2), and finds the next transfer without the thread that computes: where that
+//! one is busy, io_uring's completions wait for it. The price is a thread for each transfer, and a lock to hand work over
+//! (held for bookkeeping only, never during a read or a check of what was read).
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

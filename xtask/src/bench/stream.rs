@@ -351,7 +351,8 @@ impl Step {
         let round = &raw.rounds[number];
         let steps = raw.settings.generate as f64;
         let probes = &raw.probes[number..=number + 1];
-        let mean = |depths: fn(&Probe) -> &[(usize, f64)]| probes.iter().map(|p| best(depths(p))).sum::<f64>() / 2.0;
+        let mean =
+            |depths: fn(&Probe) -> &[(usize, f64)]| probes.iter().map(|p| best(depths(p))).sum::<f64>() / 2.0;
         let disk_mb_s = mean(|p| &p.depths);
         let store = round.ops.iter().filter(|op| ["request", "wait"].contains(&op.op.as_str()));
         let compute = round.passes_ms - store.map(|op| op.ms).sum::<f64>() + round.sampling_ms;
@@ -449,7 +450,12 @@ mod tests {
         let arguments = Line::try_parse_from(words).expect("a valid line").arguments;
         let (raw, _) = measure(&arguments).expect("measured");
         assert_eq!((raw.probes.len(), raw.rounds.len()), (3, 2));
-        assert!(raw.probes.iter().all(|p| p.depths.iter().map(|d| d.0).eq(probe::DEPTHS) && p.few_buffers.len() == p.depths.len()));
+        assert!(
+            raw.probes
+                .iter()
+                .all(|p| p.depths.iter().map(|d| d.0).eq(probe::DEPTHS)
+                    && p.few_buffers.len() == p.depths.len())
+        );
         for round in &raw.rounds {
             let inside: f64 = round.ops.iter().map(|op| op.ms).sum();
             assert!(inside > 0.0 && inside <= round.passes_ms && round.passes_ms <= round.ms, "{round:?}");

@@ -40,5 +40,5 @@ pub use indexer::{indexer_scores, pool_blocks};
 pub use kv::{Kv, KvMut, kv_store};
 pub use norm::{l2_norm_columns_in_place, l2_norm_in_place, rms_norm, rms_norm_in_place, row_dots};
 pub use rope::{RopeStyle, rope};
-pub use select::{argmax, select_blocks, top_k};
+pub use select::{select_blocks, top_k};
 pub use softmax::{log_sum_exp, softmax_rows};

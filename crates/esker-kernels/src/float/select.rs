@@ -1,4 +1,4 @@
-//! Choosing the largest: top-k, the best blocks, argmax. Ties always go to the lower index, so that every path
+//! Choosing the largest: top-k, the best blocks. Ties always go to the lower index, so that every path
 //! through the program chooses alike.
 
 use super::multiversion::{current, multiversion};
@@ -133,14 +133,4 @@ fn count_above_body<V>(scores: &[f32], value: f32) -> usize {
 /// that of -inf give NaN, as do those above that of +inf.
 fn value_of_key(key: u32) -> f32 {
     f32::from_bits(if key & 0x8000_0000 != 0 { key & 0x7fff_ffff } else { !key })
-}
-
-/// Index of the largest value; ties: the lowest index.
-///
-/// # Panics
-/// If `row` is empty or a value is NaN.
-pub fn argmax(row: &[f32]) -> u32 {
-    let mut best = [0];
-    top_k(row, 1, &mut best);
-    best[0]
 }
