@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rng::Rng;
 use crate::{
-    Arena, ArenaError, Buffer, Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError,
+    Arena, ArenaError, Backend, Buffer, Completion, Disk, DiskOptions, FileId, FileIdentity, Full, OpenError,
     Priority, Read, ReadError, ReadId, Segment, SmallSegments, StartError, WaitError, aligned_span,
     open_best,
 };
@@ -27,7 +27,7 @@ pub const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 /// demand read less to wait behind.
 const GOOD_ENOUGH_PERCENT: u128 = 95;
 
-/// Largest block in bytes: 32 of them are in memory at a time.
+/// Largest block in bytes: at least 32 of them are in memory at a time.
 pub const BLOCK_BYTES_MAX: usize = 64 << 20;
 
 /// Memory that is larger than second-level caches, and than what one core gets of a third-level one.
@@ -83,7 +83,9 @@ pub fn probe(
         return Err(ProbeError::BlockSize { block_bytes });
     }
     let depth_max = DEPTHS[DEPTHS.len() - 1];
-    let options = DiskOptions { reads_max: depth_max, workers: depth_max, ..DiskOptions::default() };
+    // With threads, as experts are read unless something else is asked for.
+    let backend = Backend::Pool;
+    let options = DiskOptions { backend, reads_max: depth_max, workers: depth_max, ..DiskOptions::default() };
     let mut disk = open_best(options)?;
     let file = disk.open(path)?;
     let (size, align) = (disk.identity(file).size, disk.alignment(file));
@@ -92,7 +94,7 @@ pub fn probe(
     }
     // Starts are aligned, so nothing is read beyond the block but its rounding.
     let buffer_bytes = aligned_span(0, block_bytes, align).len;
-    let n_buffers = memory / buffer_bytes;
+    let n_buffers = memory / Arena::bytes_for([buffer_bytes]);
     let sizes = vec![buffer_bytes; n_buffers.max(depth_max)];
     let mut arena = Arena::new(Arena::bytes_for(sizes.iter().copied()))?;
     // Looking up thousands of small pages per read would hide what the device can do. Advice, where it is taken.
@@ -191,7 +193,8 @@ pub struct Cached {
     pub not_kept: Option<std::io::Error>,
 }
 
-/// As [`probe`], unless `folder` has a result for this file (device, inode, size, modification time) and block size.
+/// As [`probe`], unless `folder` has a result for this file (device, inode, size, modification time) and block size that
+/// was measured with at least as much memory.
 ///
 /// `folder` is created if needed. A file in it that cannot be read or understood is measured anew and replaced.
 /// # Errors
@@ -207,11 +210,11 @@ pub fn probe_cached(
     let identity = FileIdentity::of(path).map_err(open_failed)?;
     let name = format!("disk-probe-{:x}-{:x}-{block_bytes}.json", identity.device, identity.inode);
     let kept = folder.join(name);
-    if let Some(result) = load(&kept, identity, block_bytes) {
+    if let Some(result) = load(&kept, identity, block_bytes, memory) {
         return Ok(Cached { result, from_cache: true, not_kept: None });
     }
     let result = probe(path, block_bytes, memory, seconds)?;
-    let not_kept = keep(&kept, &Kept { method: METHOD, identity, result: result.clone() }).err();
+    let not_kept = keep(&kept, &Kept { method: METHOD, identity, memory, result: result.clone() }).err();
     Ok(Cached { result, from_cache: false, not_kept })
 }
 
@@ -220,10 +223,11 @@ pub fn probe_cached(
 struct Kept {
     method: u32,
     identity: FileIdentity,
+    memory: usize,
     result: ProbeResult,
 }
 
-fn load(path: &Path, identity: FileIdentity, block_bytes: usize) -> Option<ProbeResult> {
+fn load(path: &Path, identity: FileIdentity, block_bytes: usize, memory: usize) -> Option<ProbeResult> {
     const BYTES_MAX: u64 = 64 << 10;
     if std::fs::metadata(path).ok()?.len() > BYTES_MAX {
         return None;
@@ -233,7 +237,10 @@ fn load(path: &Path, identity: FileIdentity, block_bytes: usize) -> Option<Probe
     let is_whole = depths.iter().map(|d| d.depth).eq(DEPTHS)
         && depths.iter().all(|d| d.bytes_per_s > 0)
         && DEPTHS.contains(best_depth);
-    let fits = kept.method == METHOD && kept.identity == identity && kept.result.block_bytes == block_bytes;
+    let fits = kept.method == METHOD
+        && kept.identity == identity
+        && kept.memory >= memory
+        && kept.result.block_bytes == block_bytes;
     (is_whole && fits).then_some(kept.result)
 }
 
@@ -330,6 +337,9 @@ mod tests {
         let again = || probe_cached(&path, 4096, 1 << 20, 0.01, &folder).unwrap();
         let first = again();
         assert!(!first.from_cache && first.not_kept.is_none());
+        assert!(probe_cached(&path, 4096, 1 << 10, 0.01, &folder).unwrap().from_cache, "less memory");
+        assert!(!probe_cached(&path, 4096, 2 << 20, 0.01, &folder).unwrap().from_cache, "more memory");
+        let first = again();
         let second = again();
         assert!(second.from_cache);
         assert_eq!(second.result, first.result);

@@ -135,10 +135,11 @@ pub(crate) fn unix_time() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
 }
 
-/// The checked-out commit, with `-dirty` after it if files differ from it; of a program that was carried to a machine
-/// without the sources, what `ESKER_COMMIT` says.
+/// What `ESKER_COMMIT` says, for programs that were carried to another machine; otherwise the checked-out commit, with
+/// `-dirty` after it if files differ from it.
 pub(crate) fn commit(workspace: &Path) -> Option<String> {
-    checked_out(workspace).or_else(|| std::env::var("ESKER_COMMIT").ok().filter(|said| !said.is_empty()))
+    let said = std::env::var("ESKER_COMMIT").ok().filter(|said| !said.is_empty());
+    said.or_else(|| checked_out(workspace))
 }
 
 fn checked_out(workspace: &Path) -> Option<String> {

@@ -1,26 +1,31 @@
 //! The loops: rows of a kind times tokens of activations, in the operations of an instruction set.
 //!
 //! A tile is `N` tokens: a block of weights is unpacked once and multiplied with all of them. Tokens are taken 4 (or
-//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while the rows pass. Where there are
-//! many tokens, rows are unpacked to memory once for all of them (`panel32`, `panel256`). None of it changes a bit: every
-//! (row, token) has accumulators of its own.
+//! 2, or 1) at a time, 8 where there are 32 registers, so that a tile's activations stay in the first-level cache while
+//! the rows pass. Where there are many tokens, rows are unpacked to memory once for all of them (`panel32`, `panel256`).
+//! None of it changes a bit: every (row, token) has accumulators of its own.
 // Lane and token indices go over several arrays at once; iterators would hide that.
 #![allow(clippy::needless_range_loop)]
 
 mod blocks256;
 mod blocks32;
 mod float;
+#[cfg(target_arch = "x86_64")]
 mod panel256;
+#[cfg(target_arch = "x86_64")]
 mod panel32;
 
 use super::simd::Simd;
 pub(super) use blocks32::tile as tile32;
 pub(super) use blocks256::tile as tile256;
 pub(super) use float::tile as tile_float;
+#[cfg(target_arch = "x86_64")]
 pub(super) use panel32::panels as panels32;
+#[cfg(target_arch = "x86_64")]
 pub(super) use panel256::panels as panels256;
 
 /// Tokens that rows unpacked to memory are multiplied with at a time; with fewer it does not pay.
+#[cfg(target_arch = "x86_64")]
 const TOKENS: usize = 8;
 
 /// How far ahead of the weights in use the next ones are asked for, in bytes. The processor does that too, but only

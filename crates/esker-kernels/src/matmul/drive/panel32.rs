@@ -82,7 +82,7 @@ fn unpack<S: Panels, K: Kind32>(s: S, bytes: &[u8], row: usize, n_pairs: usize, 
             let pair = whole.get(v * BATCH + p).unwrap_or(&last);
             prefetch(s, pair);
             let w = K::codes(s, pair);
-            s.keep(if K::SIGNED { s.dot_codes(s.dot_weights(w)) } else { w }, &mut panel.codes[at][p]);
+            s.keep(w, &mut panel.codes[at][p]);
             d.as_chunks_mut().0[p] = K::scales(pair);
             if K::MIN {
                 m.as_chunks_mut().0[p] = K::mins(pair);
@@ -157,16 +157,15 @@ fn part_sums<S: Panels, K: Kind32, const N: usize, const PART: usize>(
     let mut acc = [s.part_zero_floats(); N];
     for (v, codes) in codes.iter().enumerate() {
         let x_codes = each(*x, |x| &x.codes.as_chunks::<BATCH>().0[v]);
-        let x_corrections = each(*x, |x| &x.corrections.as_chunks::<BATCH>().0[v]);
         let products = each(products.each_ref(), |p| &p[v]);
         // The first loop has a known length: addresses are found once for all of it.
         if n_pairs - v * BATCH >= BATCH {
             for p in 0..BATCH {
-                add_pair::<S, K, N, PART>(s, codes, &x_codes, &x_corrections, &products, p, &mut acc);
+                add_pair::<S, K, N, PART>(s, codes, &x_codes, &products, p, &mut acc);
             }
         } else {
             for p in 0..n_pairs % BATCH {
-                add_pair::<S, K, N, PART>(s, codes, &x_codes, &x_corrections, &products, p, &mut acc);
+                add_pair::<S, K, N, PART>(s, codes, &x_codes, &products, p, &mut acc);
             }
         }
     }
@@ -179,17 +178,15 @@ fn add_pair<S: Panels, K: Kind32, const N: usize, const PART: usize>(
     s: S,
     codes: &[Line<i8, 64>; BATCH],
     x_codes: &[&[Line<i8, 64>; BATCH]; N],
-    x_corrections: &[&[Line<i32, 16>; BATCH]; N],
     products: &[&[f32; 16]; N],
     p: usize,
     acc: &mut [S::PartFloats; N],
 ) {
     let w = s.part::<PART>(&codes[p]);
     if K::SIGNED {
-        let w = s.part_dot_weights(w);
+        let w = s.part_signed(w);
         for i in 0..N {
-            let corrections = s.part_corrections::<PART>(&x_corrections[i][p]);
-            let ints = s.part_dot_signed(w, s.part::<PART>(&x_codes[i][p]), corrections);
+            let ints = s.part_dot_signed(w, s.part::<PART>(&x_codes[i][p]));
             acc[i] = s.part_fma_pair::<PART>(products[i], p, ints, acc[i]);
         }
     } else {

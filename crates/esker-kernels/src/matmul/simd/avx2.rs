@@ -79,7 +79,7 @@ fn constant<T: bytemuck::Pod, const N: usize, const VNNI: bool>(_: Avx2<VNNI>, v
 }
 
 #[inline(always)]
-fn array_256<T, const N: usize, const VNNI: bool>(_: Avx2<VNNI>, values: &[T; N]) -> __m256i {
+fn array_256<T: bytemuck::Pod, const N: usize, const VNNI: bool>(_: Avx2<VNNI>, values: &[T; N]) -> __m256i {
     const { assert!(size_of::<[T; N]>() == 32) };
     // SAFETY: 32 readable bytes; the instruction set is there, says the first argument.
     unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
@@ -606,31 +606,13 @@ impl<const VNNI: bool> Panels for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn dot_codes(self, (first, w): (Two, Two)) -> Two {
-        if VNNI { first } else { w }
-    }
-
-    #[inline(always)]
-    fn part_dot_weights(self, codes: __m256i) -> (__m256i, __m256i) {
-        if VNNI { (codes, codes) } else { self.part_signed(codes) }
-    }
-
-    #[inline(always)]
-    fn part_corrections<const PART: usize>(self, corrections: &Line<i32, 16>) -> __m256i {
-        array_256(self, &corrections.0.as_chunks::<8>().0[PART])
-    }
-
-    #[inline(always)]
     fn part_dot_unsigned(self, w: __m256i, x: __m256i) -> __m256i {
         self.dot(self.part_zero(), w, x)
     }
 
     #[inline(always)]
-    fn part_dot_signed(self, (first, w): (__m256i, __m256i), x: __m256i, corrections: __m256i) -> __m256i {
-        if VNNI {
-            return self.dot(corrections, first, x);
-        }
-        self.dot(self.part_zero(), first, cpu! { _mm256_sign_epi8(x, w) })
+    fn part_dot_signed(self, (magnitude, w): (__m256i, __m256i), x: __m256i) -> __m256i {
+        self.dot(self.part_zero(), magnitude, cpu! { _mm256_sign_epi8(x, w) })
     }
 
     #[inline(always)]

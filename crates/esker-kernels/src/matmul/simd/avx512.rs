@@ -83,7 +83,7 @@ fn constant<T: bytemuck::Pod, const N: usize>(_: Avx512, values: [T; N]) -> __m5
 }
 
 #[inline(always)]
-fn array_512<T, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
+fn array_512<T: bytemuck::Pod, const N: usize>(_: Avx512, values: &[T; N]) -> __m512i {
     const { assert!(size_of::<[T; N]>() == 64) };
     // SAFETY: 64 readable bytes; the instruction set is there, says the first argument.
     unsafe { _mm512_loadu_si512(values.as_ptr().cast()) }
@@ -518,28 +518,8 @@ impl Panels for Avx512 {
     }
 
     #[inline(always)]
-    fn dot_codes(self, w: __m512i) -> __m512i {
-        w
-    }
-
-    #[inline(always)]
-    fn part_dot_weights(self, codes: __m512i) -> (__m512i, __mmask64) {
-        (codes, 0)
-    }
-
-    #[inline(always)]
-    fn part_corrections<const PART: usize>(self, corrections: &Line<i32, 16>) -> __m512i {
-        array_512(self, &corrections.0)
-    }
-
-    #[inline(always)]
     fn part_dot_unsigned(self, w: __m512i, x: __m512i) -> __m512i {
         cpu! { _mm512_dpbusd_epi32(_mm512_setzero_si512(), w, x) }
-    }
-
-    #[inline(always)]
-    fn part_dot_signed(self, (w, _): (__m512i, __mmask64), x: __m512i, corrections: __m512i) -> __m512i {
-        cpu! { _mm512_dpbusd_epi32(corrections, w, x) }
     }
 
     #[inline(always)]

@@ -229,11 +229,12 @@ pub(super) trait Simd: Copy {
 
 /// What products with rows that were unpacked before need; a **part** is as many of the 64 bytes, and of the 16 lanes, as
 /// a register holds.
+#[cfg(target_arch = "x86_64")]
 pub(super) trait Panels: Simd {
     /// Parts of 64 bytes, 1 or 2.
     const PARTS: usize;
-    /// Whether `panel32` pays for signed weights. Not where their products take corrections: those are as many bytes
-    /// again to load for each token, and what is loaded sets the pace.
+    /// Whether `panel32` takes signed weights, and [`Panels::part_dot_signed`] is there. Not where their products take
+    /// corrections: those are as many bytes again to load for each token, and what is loaded sets the pace.
     const SIGNED_32: bool;
 
     /// A part of 64 bytes, of 32 scales of 16 bits, or of 16 `i32`.
@@ -256,16 +257,12 @@ pub(super) trait Panels: Simd {
     fn part_scales<const PART: usize>(self, scales: &Line<i16, 32>) -> Self::Part;
     /// Prepares weights -127 to 127.
     fn part_signed(self, w: Self::Part) -> Self::PartSigned;
-    /// What [`Panels::part_dot_weights`] wants of `w`.
-    fn dot_codes(self, w: Self::DotWeights) -> Self::Bytes;
-    /// Prepares signed weights for [`Panels::part_dot_signed`].
-    fn part_dot_weights(self, codes: Self::Part) -> Self::PartSigned;
-    /// Part `PART` of the corrections.
-    fn part_corrections<const PART: usize>(self, corrections: &Line<i32, 16>) -> Self::Part;
     /// Part of [`Simd::dot_unsigned`].
     fn part_dot_unsigned(self, w: Self::Part, x: Self::Part) -> Self::Part;
     /// Part of [`Simd::dot_signed`].
-    fn part_dot_signed(self, w: Self::PartSigned, x: Self::Part, corrections: Self::Part) -> Self::Part;
+    fn part_dot_signed(self, _: Self::PartSigned, _: Self::Part) -> Self::Part {
+        unreachable!("signed weights are not taken in panels of 32-blocks")
+    }
     /// [`Panels::part_fma`] with scale `2 p` in lanes 0 to 7 and `2 p + 1` in the others; `p` 0 to 7.
     fn part_fma_pair<const PART: usize>(
         self,
