@@ -129,15 +129,35 @@ fn a_move_does_not_undo_a_shrink() {
 #[test]
 fn what_goes_is_gone_when_the_step_begins() {
     let mut driver = two_classes(EAGER);
-    ask_for_more_of_b(&mut driver, 60);
-    assert!(driver.cache.n_slots_planned(A) >= 2);
-    let resident = |driver: &Driver, layer| {
-        let is = |index| matches!(driver.cache.residency(ExpertId { layer, index }), Residency::Resident(_));
-        (0..40).filter(|&index| is(index)).count() as u32
+    let residents = |driver: &Driver| -> Vec<(u16, SlotId)> {
+        let slot_of = |index| match driver.cache.residency(ExpertId { layer: 0, index }) {
+            Residency::Resident(slot) => Some((index, slot)),
+            _ => None,
+        };
+        (0..40).filter_map(slot_of).collect()
     };
-    assert!(
-        resident(&driver, 0) <= driver.cache.n_slots(A) && resident(&driver, 1) <= driver.cache.n_slots(B)
-    );
+    // A is full, and nothing of it is pinned.
+    driver.begin(Phase::Decode);
+    driver.use_many(0, &[10, 11, 12, 13, 14, 15]);
+    ask_for_more_of_b(&mut driver, 6);
+    let before = residents(&driver);
+    assert_eq!((before.len(), driver.cache.counters().moves), (8, 0));
+    driver.actions.clear();
+
+    driver.begin(Phase::Decode);
+    assert!(driver.cache.counters().moves > 0);
+    let gone = retired(&driver.actions);
+    assert_eq!(gone.len(), 6);
+    let (went, stay): (Vec<_>, Vec<_>) = before.into_iter().partition(|(_, slot)| gone.contains(slot));
+    assert_eq!(went.len(), 6, "every slot that went had an expert");
+    assert!(went.iter().all(|&(index, _)| !driver.is_resident(0, index)));
+    assert_eq!(residents(&driver), stay, "the others are where they were");
+
+    for slot in gone {
+        driver.call(|cache, actions| cache.given_back(slot, actions));
+    }
+    ask_for_more_of_b(&mut driver, 60);
+    assert_eq!(driver.cache.n_slots_planned(A), 2, "a token needs two");
 }
 
 const N_TOKENS: usize = 3_000;

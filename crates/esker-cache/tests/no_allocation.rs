@@ -5,7 +5,8 @@ mod driver;
 
 use dice::Rng;
 use esker_cache::{
-    Action, CacheConfig, ExpertCache, Phase, PolicyConfig, ReadAheadConfig, ReadId, Visibility,
+    Action, CacheConfig, ClassConfig, ClassId, ExpertCache, Phase, PolicyConfig, ReadAheadConfig, ReadId,
+    RebalanceConfig, SlotId, Visibility,
 };
 
 const N_LAYERS: u16 = 6;
@@ -17,17 +18,46 @@ struct Engine {
     actions: Vec<Action>,
     in_flight: Vec<ReadId>,
     ready: Vec<u16>,
+    retired: Vec<SlotId>,
 }
 
 impl Engine {
-    fn take_actions(&mut self) {
-        for action in self.actions.drain(..) {
-            match action {
-                Action::Read { read, .. } => self.in_flight.push(read),
-                Action::Ready { expert, .. } => self.ready.push(expert.index),
-                _ => {}
-            }
+    fn new(config: CacheConfig) -> Engine {
+        Engine {
+            cache: ExpertCache::new(config).expect("valid"),
+            // The caller's lists, large enough.
+            actions: Vec::with_capacity(1000),
+            in_flight: Vec::with_capacity(1000),
+            ready: Vec::with_capacity(1000),
+            retired: Vec::with_capacity(1000),
         }
+    }
+
+    fn take_actions(&mut self) {
+        loop {
+            for action in self.actions.drain(..) {
+                match action {
+                    Action::Read { read, .. } => self.in_flight.push(read),
+                    Action::Ready { expert, .. } => self.ready.push(expert.index),
+                    Action::Retire { slot } => self.retired.push(slot),
+                    _ => {}
+                }
+            }
+            let Some(slot) = self.retired.pop() else { return };
+            self.cache.given_back(slot, &mut self.actions);
+        }
+    }
+
+    /// Two hundred steps, some of them prompts. Returns the number of allocations.
+    fn run(&mut self) -> u64 {
+        let mut rng = Rng::new(3);
+        let info = allocation_counter::measure(|| {
+            for t in 0..200 {
+                let phase = if t % 50 == 49 { Phase::Prefill } else { Phase::Decode };
+                self.step(phase, &mut rng);
+            }
+        });
+        info.count_total
     }
 
     fn layer(&mut self, layer: u16, experts: &[u16], predicted: &[u16]) {
@@ -98,24 +128,27 @@ fn nothing_is_allocated_after_construction() {
             if policy == PolicyConfig::Clairvoyant && visibility == Visibility::Stepwise {
                 continue;
             }
-            let mut engine = Engine {
-                cache: ExpertCache::new(config(policy, visibility)).expect("valid"),
-                // The caller's lists, large enough.
-                actions: Vec::with_capacity(1000),
-                in_flight: Vec::with_capacity(1000),
-                ready: Vec::with_capacity(1000),
-            };
-            let mut rng = Rng::new(3);
-            let info = allocation_counter::measure(|| {
-                for t in 0..200 {
-                    let phase = if t % 50 == 49 { Phase::Prefill } else { Phase::Decode };
-                    engine.step(phase, &mut rng);
-                }
-            });
-            assert_eq!(info.count_total, 0, "{name}, {visibility:?}");
+            let mut engine = Engine::new(config(policy, visibility));
+            assert_eq!(engine.run(), 0, "{name}, {visibility:?}");
             assert!(engine.cache.counters().evictions > 1000, "{name}: too little happened");
         }
     }
     // The counter counts.
     assert_eq!(allocation_counter::measure(|| drop(std::hint::black_box(Box::new(1)))).count_total, 1);
+}
+
+/// Two classes, and slots that go to and fro between them.
+#[test]
+fn moving_slots_allocates_nothing() {
+    for visibility in [Visibility::Live, Visibility::Stepwise] {
+        let mut config = config(PolicyConfig::Lru, visibility);
+        config.classes.push(ClassConfig { slot_bytes: 256, n_slots: 60 });
+        config.layers[3..].iter_mut().for_each(|layer| layer.class = ClassId(1));
+        config.rebalance = RebalanceConfig { steps: 1, share_percent: 10, ratio_percent: 100, deviations: 0 };
+        let mut engine = Engine::new(config);
+        assert_eq!(engine.run(), 0, "{visibility:?}");
+        let moves = engine.cache.counters().moves;
+        println!("{visibility:?}: {moves} moves");
+        assert!(moves > 0, "{visibility:?}: nothing moved");
+    }
 }

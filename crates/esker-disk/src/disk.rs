@@ -62,7 +62,7 @@ pub trait Disk: Send {
     ///
     /// Where threads read ([`PoolDisk`]) they check as well, so whoever polls and waits is not held up. io_uring has
     /// no thread but the caller's: there `poll` and `wait` check what they find completed. The first read with a check may
-    /// start threads; later ones allocate nothing.
+    /// start threads; later ones allocate nothing. A check that panics makes its read end in [`ReadError::CheckPanicked`].
     /// # Errors
     /// As `submit`.
     #[expect(clippy::result_large_err, reason = "boxing the read would allocate on the submit path")]
@@ -136,8 +136,8 @@ pub struct DiskOptions {
     pub direct: bool,
     /// Most reads in flight, waiting ones included: 1 to [`READS_MAX`].
     pub reads_max: usize,
-    /// Most segments at the device at a time: threads of the pool, or queue depth of io_uring. 1 to
-    /// [`WORKERS_MAX`]. [`crate::probe`] measures what the device is best at.
+    /// Transfers at a time, each of one segment: 1 to [`WORKERS_MAX`]. The pool has as many threads, and some more once
+    /// reads are checked; io_uring's queue is as deep. [`crate::probe`] measures what the device is best at.
     pub workers: usize,
 }
 

@@ -130,6 +130,16 @@ pub enum ReadError {
         /// Checksum of what should have been.
         expected: u64,
     },
+    /// All bytes arrived and the check of them panicked, so nobody knows whether they are right.
+    #[error("the check of the {len} bytes at offset {offset} of `{}` panicked", file.display())]
+    CheckPanicked {
+        /// The file of the read's first segment.
+        file: Arc<Path>,
+        /// First wanted byte.
+        offset: u64,
+        /// Wanted bytes, of all segments.
+        len: usize,
+    },
 }
 
 impl ReadError {
@@ -139,7 +149,8 @@ impl ReadError {
             ReadError::Io { file, .. }
             | ReadError::Short { file, .. }
             | ReadError::Changed { file, .. }
-            | ReadError::Checksum { file, .. } => file,
+            | ReadError::Checksum { file, .. }
+            | ReadError::CheckPanicked { file, .. } => file,
         }
     }
 }

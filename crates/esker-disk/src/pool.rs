@@ -65,7 +65,8 @@ struct State {
 }
 
 impl Shared {
-    /// A poisoned lock means that a worker panicked outside a bookkeeping step; the state is whole.
+    /// A poisoned lock means that a thread panicked inside a bookkeeping step: a bug, said on stderr by then. The others go
+    /// on all the same. At worst a read does not complete, and `wait` reports that.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,8 +132,20 @@ fn spares(depth: usize) -> usize {
     1 + depth / 4
 }
 
+/// A worker that there is, until it is dropped: also if the worker panics, or the disk's drop would wait for it in vain.
+struct Present<'a>(&'a Shared);
+
+impl Drop for Present<'_> {
+    fn drop(&mut self) {
+        self.0.lock().workers -= 1;
+        self.0.done.notify_one();
+    }
+}
+
 /// A worker's life.
 fn work(shared: &Shared) {
+    // Before the lock is taken, so that it is dropped when the lock is free.
+    let _present = Present(shared);
     let mut state = shared.lock();
     while !state.stopping {
         let may_read = state.at_device < state.depth;
@@ -162,8 +175,6 @@ fn work(shared: &Shared) {
             shared.done.notify_one();
         }
     }
-    state.workers -= 1;
-    shared.done.notify_one();
 }
 
 impl Disk for PoolDisk {

@@ -6,6 +6,7 @@
 //! how they carry a part out.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -123,11 +124,20 @@ impl Arrived {
 }
 
 /// Looks at the bytes of a read that have all arrived. `path` is that of the first segment's file.
+///
+/// A verifier that panics must not take its read along: it would be in flight for ever. What state the verifier is in
+/// afterwards is its own affair; here only the read and its bytes are lent to it, both unchangeable.
 pub(crate) fn check_bytes(read: &Read, check: &Check, path: &Arc<Path>) -> Result<(), ReadError> {
-    check.verifier.verify(check.key, &read.buffer).map_err(|Mismatch { found, expected }| {
-        let (file, offset) = (Arc::clone(path), read.segments[0].offset);
-        let len = read.segments.iter().map(|s| s.len).sum();
-        ReadError::Checksum { file, offset, len, found, expected }
+    let verify = || check.verifier.verify(check.key, &read.buffer);
+    let outcome = catch_unwind(AssertUnwindSafe(verify));
+    if let Ok(Ok(())) = outcome {
+        return Ok(());
+    }
+    let (file, offset) = (Arc::clone(path), read.segments[0].offset);
+    let len = read.segments.iter().map(|s| s.len).sum();
+    Err(match outcome {
+        Ok(Err(Mismatch { found, expected })) => ReadError::Checksum { file, offset, len, found, expected },
+        _ => ReadError::CheckPanicked { file, offset, len },
     })
 }
 

@@ -121,7 +121,7 @@ pub struct Read {
 /// Knows what the bytes of a read should be.
 ///
 /// Whatever thread of the disk finishes a read calls it, several at a time, and never one that has handed work over and
-/// goes on: what takes time belongs in here. It must not panic and should not allocate.
+/// goes on: what takes time belongs in here. It should not allocate; if it panics, its read fails.
 pub trait Verify: Debug + Send + Sync {
     /// Looks at the buffer of a read whose bytes have all arrived. `key` is that of the [`Check`].
     /// # Errors

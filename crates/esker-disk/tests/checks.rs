@@ -140,3 +140,52 @@ fn the_pool_checks_on_the_threads_that_read() {
     disk.wait(&mut done).unwrap();
     assert!(done[3].id == ReadId(0) && done[3].result.is_ok());
 }
+
+/// Panics at one key.
+#[derive(Debug)]
+struct Panics(u64);
+
+impl Verify for Panics {
+    fn verify(&self, key: u64, _buffer: &[u8]) -> Result<(), Mismatch> {
+        assert_ne!(key, self.0, "this panic is part of the test");
+        Ok(())
+    }
+}
+
+/// On every disk: a read whose check panics completes, with an error, and the others go on, as does the disk.
+#[test]
+fn a_check_that_panics_ends_its_read_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("weights");
+    let contents = bytes(8, 100_000);
+    std::fs::write(&path, &contents).unwrap();
+    let (sim, control) = SimDisk::new(SimOptions { alignment: 4096, ..SimOptions::default() });
+    control.put(&path, contents);
+    let mut all = disks(8);
+    all.push(("simulated".to_owned(), Box::new(sim)));
+    let one = DiskOptions { backend: Backend::Pool, workers: 1, reads_max: 8, ..DiskOptions::default() };
+    all.push(("one worker".to_owned(), open_best(one).unwrap()));
+    let verifier: Arc<dyn Verify> = Arc::new(Panics(2 * 4096));
+    for (name, mut disk) in all {
+        for _ in 0..4 {
+            let done = read_checked(&mut *disk, &path, 6, &verifier);
+            assert_eq!(done.len(), 6, "{name}");
+            for completion in done {
+                match completion.result {
+                    Ok(_) => assert_ne!(completion.id.0, 2, "{name}"),
+                    Err(ReadError::CheckPanicked { file, offset, len }) => {
+                        assert_eq!(
+                            (completion.id.0, &*file, offset, len),
+                            (2, &*path, 2 * 4096, LEN),
+                            "{name}"
+                        );
+                    }
+                    Err(other) => panic!("{name}: read {}: {other}", completion.id.0),
+                }
+            }
+        }
+        let started = std::time::Instant::now();
+        drop(disk);
+        assert!(started.elapsed() < Duration::from_secs(20), "{name}: waits for a worker that is gone");
+    }
+}

@@ -6,15 +6,28 @@ use esker_disk::{Arena, ArenaError, Buffer};
 /// Buffers of all slots of all classes, in the order of the cache's slots. Those beyond a class's first `n_slots` are not to
 /// be written to before the cache restores them.
 ///
-/// If the system does not give so many addresses, the arena stays divided as it is planned, and `config` says so from then
-/// on.
-pub(crate) fn slot_buffers(config: &mut CacheConfig) -> Result<Vec<Buffer>, ArenaError> {
+/// If the system does not give so many addresses, the arena stays divided as it is planned, `config` says so from then on,
+/// and the system's reason is returned with the buffers.
+pub(crate) fn slot_buffers(
+    config: &mut CacheConfig,
+) -> Result<(Vec<Buffer>, Option<ArenaError>), ArenaError> {
+    slot_buffers_in(config, Arena::sparse)
+}
+
+/// `sparse` gives an arena of more addresses than memory.
+fn slot_buffers_in(
+    config: &mut CacheConfig,
+    sparse: impl FnOnce(usize) -> Result<Arena, ArenaError>,
+) -> Result<(Vec<Buffer>, Option<ArenaError>), ArenaError> {
     let is_more = (0..config.classes.len()).any(|i| slots_max(config, i) > config.classes[i].n_slots);
-    let mut arena = None;
+    let (mut arena, mut refused) = (None, None);
     if is_more {
-        arena = Arena::sparse(Arena::bytes_for(slot_bytes(config))).ok();
-        if arena.is_none() {
-            config.rebalance = RebalanceConfig::OFF;
+        match sparse(Arena::bytes_for(slot_bytes(config))) {
+            Ok(given) => arena = Some(given),
+            Err(error) => {
+                config.rebalance = RebalanceConfig::OFF;
+                refused = Some(error);
+            }
         }
     }
     let mut arena = match arena {
@@ -32,7 +45,7 @@ pub(crate) fn slot_buffers(config: &mut CacheConfig) -> Result<Vec<Buffer>, Aren
         }
         first = end;
     }
-    Ok(buffers)
+    Ok((buffers, refused))
 }
 
 fn slots_max(config: &CacheConfig, class: usize) -> u32 {
@@ -46,4 +59,31 @@ fn slot_bytes(config: &CacheConfig) -> impl Iterator<Item = usize> {
         std::iter::repeat_n(config.classes[i].slot_bytes as usize, n)
     };
     (0..config.classes.len()).flat_map(slots_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use esker_cache::{ClassConfig, LayerConfig};
+
+    fn config() -> CacheConfig {
+        let layer = |class| LayerConfig { n_expert: 8, top_k: 2, class: ClassId(class), expert_bytes: 4000 };
+        let classes = [4096, 8192].map(|slot_bytes| ClassConfig { slot_bytes, n_slots: 4 });
+        let mut config = CacheConfig::new(vec![layer(0), layer(1)], classes.to_vec(), 8);
+        config.rebalance = RebalanceConfig::ON;
+        config
+    }
+
+    #[test]
+    fn without_addresses_the_division_stays_and_the_reason_is_told() {
+        let mut given = config();
+        let (buffers, refused) = slot_buffers(&mut given).unwrap();
+        assert!(refused.is_some() || (buffers.len() > 8 && given.rebalance == RebalanceConfig::ON));
+
+        let mut planned = config();
+        let (buffers, refused) = slot_buffers_in(&mut planned, |_| Arena::sparse(usize::MAX)).unwrap();
+        assert!(refused.is_some() && planned.rebalance == RebalanceConfig::OFF);
+        let sizes: Vec<usize> = buffers.iter().map(|b| b.len()).collect();
+        assert_eq!(sizes, [[4096; 4], [8192; 4]].concat());
+    }
 }

@@ -458,7 +458,11 @@ fn laid_out(
         ));
     }
     let mut config = cache_config(&layout, &classes, n_slots, options, reads_max)?;
-    let buffers = slot_buffers(&mut config)?;
+    let (buffers, refused) = slot_buffers(&mut config)?;
+    let how = match refused {
+        None => how,
+        Some(error) => format!("{how}, slots stay divided among sizes of experts as planned: {error}"),
+    };
     let cache = ExpertCache::new(config)?;
     let near_depth = match options.policy {
         PolicyConfig::NearPickEma { depth, .. } | PolicyConfig::InverseRouterEma { depth, .. } => {

@@ -130,8 +130,10 @@ impl ExpertCache {
         if !self.may_hold(class) {
             return false;
         }
+        // Before a slot is taken: it may be the last free one, or another's, whose eviction would count.
+        let is_near = self.was_near(e);
         let Some(slot) = self.take_slot(class) else { return false };
-        self.experts[e as usize].is_near = self.was_near(e);
+        self.experts[e as usize].is_near = is_near;
         self.assign(e, slot);
         self.hold(e);
         true

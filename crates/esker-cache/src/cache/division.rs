@@ -109,11 +109,12 @@ impl ExpertCache {
 
     /// Decode wants an expert: counts it if a few more bytes would have spared its read.
     pub(super) fn note_demand(&mut self, e: ExpertNo, phase: Phase) {
+        let x = &mut self.experts[e as usize];
+        // Whoever asks first: a later hit is no miss.
+        let was_read_ahead = std::mem::take(&mut x.is_near);
         if phase != Phase::Decode {
             return;
         }
-        let x = &mut self.experts[e as usize];
-        let was_read_ahead = std::mem::take(&mut x.is_near);
         if was_read_ahead || (x.state == State::OnDisk && x.slot.0 == NONE && self.was_near(e)) {
             let class = self.layout.class_of(e);
             self.division.demand[class].near_misses += 1;
