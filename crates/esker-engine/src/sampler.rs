@@ -100,13 +100,41 @@ impl Sampling {
     }
 }
 
+/// A token with its logit, as one number: better ones are less, of equal ones the lower id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Candidate(u64);
+
+impl Candidate {
+    fn new(id: u32, logit: f32) -> Candidate {
+        let rank = !(flip(logit.to_bits() as i32) as u32 ^ 0x8000_0000);
+        Candidate(u64::from(rank) << 32 | u64::from(id))
+    }
+
+    fn id(self) -> u32 {
+        self.0 as u32
+    }
+
+    fn logit(self) -> f32 {
+        f32::from_bits(flip((!((self.0 >> 32) as u32) ^ 0x8000_0000) as i32) as u32)
+    }
+}
+
+/// Bits of a float to an integer of the same order ([`f32::total_cmp`]), and back.
+fn flip(bits: i32) -> i32 {
+    bits ^ (((bits >> 31) as u32) >> 1) as i32
+}
+
+/// Candidates of a draw that are put in order at first, where no filter needs all of them in order.
+const SORTED_FIRST: usize = 1024;
+
 /// Draws tokens; keeps its buffers and its random stream.
 pub struct Sampler {
     settings: Sampling,
     rng: ChaCha8Rng,
     logits: Vec<f32>,
-    /// (id, logit, later probability), best first.
-    candidates: Vec<(u32, f32)>,
+    candidates: Vec<Candidate>,
+    /// Of the candidates, or by token.
+    probabilities: Vec<f64>,
     counts: Vec<(u32, u32)>,
 }
 
@@ -120,6 +148,7 @@ impl Sampler {
             settings,
             logits: Vec::with_capacity(n_vocab),
             candidates: Vec::with_capacity(n_vocab),
+            probabilities: Vec::with_capacity(n_vocab),
             counts: Vec::new(),
         })
     }
@@ -157,8 +186,13 @@ impl Sampler {
             let best = argmax(&self.logits);
             return (self.logits[best as usize] > f32::NEG_INFINITY).then_some(best);
         }
-        self.filter();
-        (!self.candidates.is_empty()).then(|| self.draw())
+        self.collect();
+        if self.candidates.is_empty() {
+            return None;
+        }
+        let s = &self.settings;
+        let all = s.top_k == 0 && s.typical_p >= 1.0 && s.top_p >= 1.0 && s.min_p <= 0.0;
+        Some(if all { self.draw_of_all() } else { self.draw_filtered() })
     }
 
     fn penalise(&mut self, recent: &[u32]) {
@@ -178,25 +212,23 @@ impl Sampler {
         }
     }
 
-    /// Leaves the candidates that all filters keep, best first, with their logits.
+    /// All tokens that are possible, in no order.
+    fn collect(&mut self) {
+        let possible = self.logits.iter().enumerate().filter(|(_, logit)| **logit > f32::NEG_INFINITY);
+        self.candidates.clear();
+        self.candidates.extend(possible.map(|(id, &logit)| Candidate::new(id as u32, logit)));
+    }
+
+    /// Leaves the candidates that all filters keep, best first. There must be one.
     fn filter(&mut self) {
-        let s = &self.settings;
-        let c = &mut self.candidates;
-        c.clear();
-        let possible = |(_, logit): &(usize, &f32)| **logit > f32::NEG_INFINITY;
-        let all = self.logits.iter().enumerate().filter(possible);
-        c.extend(all.map(|(id, &logit)| (id as u32, logit)));
-        if c.is_empty() {
-            return;
-        }
-        let best_first = |a: &(u32, f32), b: &(u32, f32)| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0));
+        let (s, c, p) = (&self.settings, &mut self.candidates, &mut self.probabilities);
         if s.top_k > 0 && s.top_k < c.len() {
-            c.select_nth_unstable_by(s.top_k - 1, best_first);
+            c.select_nth_unstable(s.top_k - 1);
             c.truncate(s.top_k);
         }
-        c.sort_unstable_by(best_first);
+        c.sort_unstable();
         if s.typical_p < 1.0 {
-            let p = probabilities(c, 1.0);
+            fill_probabilities(c, 1.0, p);
             let entropy: f64 = p.iter().filter(|p| **p > 0.0).map(|p| -p * p.ln()).sum();
             let mut order: Vec<usize> = (0..c.len()).collect();
             let surprise = |i: usize| (-p[i].ln() - entropy).abs();
@@ -207,29 +239,72 @@ impl Sampler {
             *c = keep.iter().map(|&i| c[i]).collect();
         }
         if s.top_p < 1.0 {
-            let n = reach(probabilities(c, 1.0).into_iter(), s.top_p);
+            fill_probabilities(c, 1.0, p);
+            let n = reach(p.iter().copied(), s.top_p);
             c.truncate(n);
         }
         if s.min_p > 0.0 {
-            let least = c[0].1 + s.min_p.ln();
-            let n = c.iter().take_while(|(_, logit)| *logit >= least).count();
+            let least = c[0].logit() + s.min_p.ln();
+            let n = c.iter().take_while(|c| c.logit() >= least).count();
             c.truncate(n.max(1));
         }
     }
 
-    fn draw(&mut self) -> u32 {
-        let p = probabilities(&self.candidates, self.settings.temperature);
-        // 53 bits: every f64 in [0, 1) of this grid is equally likely.
-        let mut left = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        for (p, (id, _)) in p.iter().zip(&self.candidates) {
+    /// Uniform in [0, 1): 53 bits, so that every f64 of this grid is equally likely.
+    fn uniform(&mut self) -> f64 {
+        (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn draw_filtered(&mut self) -> u32 {
+        self.filter();
+        fill_probabilities(&self.candidates, self.settings.temperature, &mut self.probabilities);
+        let mut left = self.uniform();
+        for (p, candidate) in self.probabilities.iter().zip(&self.candidates) {
             left -= p;
             if left < 0.0 {
-                return *id;
+                return candidate.id();
             }
         }
         // Rounding can leave a rest: it belongs to the last token that is possible at all.
-        let last = p.iter().rposition(|&p| p > 0.0).unwrap_or(0);
-        self.candidates[last].0
+        let last = self.probabilities.iter().rposition(|&p| p > 0.0).unwrap_or(0);
+        self.candidates[last].id()
+    }
+
+    /// A draw among all candidates, best first like that of filtered ones; only as many of them are put in order as it
+    /// takes to get there. The sum is formed in the order of tokens.
+    fn draw_of_all(&mut self) -> u32 {
+        let temperature = f64::from(self.settings.temperature);
+        let max = f64::from(self.logits.iter().copied().fold(f32::NEG_INFINITY, f32::max));
+        let weight = |&logit: &f32| match logit > f32::NEG_INFINITY {
+            true => ((f64::from(logit) - max) / temperature).exp(),
+            false => 0.0, // NaN too: no token that is drawn
+        };
+        self.probabilities.clear();
+        self.probabilities.extend(self.logits.iter().map(weight));
+        let mut left = self.uniform() * self.probabilities.iter().sum::<f64>();
+        let (mut rest, mut at_a_time) = (&mut self.candidates[..], SORTED_FIRST);
+        let mut last = None;
+        while !rest.is_empty() {
+            let n = at_a_time.min(rest.len());
+            if n < rest.len() {
+                rest.select_nth_unstable(n);
+            }
+            let (next, others) = rest.split_at_mut(n);
+            next.sort_unstable();
+            for candidate in next {
+                let weight = self.probabilities[candidate.id() as usize];
+                left -= weight;
+                if left < 0.0 {
+                    return candidate.id();
+                }
+                if weight > 0.0 || last.is_none() {
+                    last = Some(candidate.id());
+                }
+            }
+            (rest, at_a_time) = (others, 8 * at_a_time);
+        }
+        // As for filtered ones.
+        last.expect("there is a candidate")
     }
 }
 
@@ -261,13 +336,12 @@ fn reach(p: impl Iterator<Item = f64>, sum: f32) -> usize {
 }
 
 /// Softmax of the candidates' logits at a temperature.
-fn probabilities(candidates: &[(u32, f32)], temperature: f32) -> Vec<f64> {
-    let max = f64::from(candidates.iter().map(|c| c.1).fold(f32::NEG_INFINITY, f32::max));
-    let mut p: Vec<f64> =
-        candidates.iter().map(|c| ((f64::from(c.1) - max) / f64::from(temperature)).exp()).collect();
+fn fill_probabilities(candidates: &[Candidate], temperature: f32, p: &mut Vec<f64>) {
+    let max = f64::from(candidates.iter().map(|c| c.logit()).fold(f32::NEG_INFINITY, f32::max));
+    p.clear();
+    p.extend(candidates.iter().map(|c| ((f64::from(c.logit()) - max) / f64::from(temperature)).exp()));
     let sum: f64 = p.iter().sum();
     p.iter_mut().for_each(|p| *p /= sum);
-    p
 }
 
 #[cfg(test)]
@@ -287,8 +361,9 @@ mod tests {
     fn kept(settings: Sampling) -> Vec<u32> {
         let mut s = sampler(settings);
         s.logits = LOGITS.to_vec();
+        s.collect();
         s.filter();
-        s.candidates.iter().map(|c| c.0).collect()
+        s.candidates.iter().map(|c| c.id()).collect()
     }
 
     #[test]
@@ -307,6 +382,32 @@ mod tests {
         assert_eq!(sampler(Sampling::greedy()).sample_allowed(&[f32::NAN; 5], &[], None), None);
         let mut drawn = sampler(Sampling { seed: 3, ..off() });
         assert!((0..100).all(|_| [1, 3, 4].contains(&drawn.sample(&logits, &[]))));
+    }
+
+    #[test]
+    fn candidates_are_in_order_and_come_back() {
+        let logits = [f32::INFINITY, 7.5, 1e-40, 0.0, -0.0, -1e-40, -7.5, f32::MIN];
+        for (i, &a) in logits.iter().enumerate() {
+            let candidate = Candidate::new(i as u32, a);
+            assert_eq!((candidate.id(), candidate.logit().to_bits()), (i as u32, a.to_bits()));
+            assert!(logits[i + 1..].iter().all(|&b| candidate < Candidate::new(0, b)));
+            assert!(candidate < Candidate::new(i as u32 + 1, a));
+        }
+    }
+
+    /// Far more candidates than are put in order at first: the same draws as when all are.
+    #[test]
+    fn a_draw_of_all_is_that_of_a_filter_that_keeps_all() {
+        let n = 20_000;
+        let logits: Vec<f32> = (0..n).map(|i| ((i * 7919) % n) as f32 / n as f32 * 6.0).collect();
+        let draws = |settings: Sampling| {
+            let mut s = Sampler::new(settings, n).expect("settings in range");
+            (0..50).map(|_| s.sample(&logits, &[])).collect::<Vec<_>>()
+        };
+        let kept = draws(Sampling { top_k: n, seed: 9, ..off() });
+        assert_eq!(draws(Sampling { seed: 9, ..off() }), kept);
+        let rank = |&id: &u32| logits.iter().filter(|&&l| l > logits[id as usize]).count();
+        assert!(kept.iter().map(rank).any(|rank| rank > 9 * SORTED_FIRST), "some are far down");
     }
 
     #[test]
