@@ -122,8 +122,7 @@ impl ExpertInput<'_> {
             }
             kernel::matmul(&self.ctx.pool, &mut jobs);
         }
-        for (row, &to) in calls.iter().flat_map(|c| c.out_rows).enumerate() {
-            out.row_mut(to as usize).copy_from_slice(down.row(row));
-        }
+        let to: ArrayVec<&[u32], EXPERTS_PER_ROUND> = calls.iter().map(|call| call.out_rows).collect();
+        esker_kernels::scatter_rows(&self.ctx.pool, down.data(), &to, out.data_mut(), n_embd);
     }
 }

@@ -139,6 +139,32 @@ pub fn weighted_sum_rows(pool: &Pool, expert_out: &[f32], weights: &[f32], out: 
     });
 }
 
+/// Copies rows to other places: row `i` of `rows` to the row of `out` that is number `i` of all of `to`, one list after
+/// the other. Of two that go to the same row the later one stays.
+///
+/// `rows`: `[at least as many as to has, n]`, `out`: `[.., n]`.
+///
+/// # Panics
+/// If a length does not fit, or a row of `out` does not exist.
+pub fn scatter_rows(pool: &Pool, rows: &[f32], to: &[&[u32]], out: &mut [f32], n: usize) {
+    check_rows(rows.len(), n);
+    check_rows(out.len(), n);
+    let n_rows: usize = to.iter().map(|to| to.len()).sum();
+    assert!(n_rows * n <= rows.len(), "a row for each place");
+    // By columns: whatever `to` says, no two threads write the same.
+    const COLUMNS: usize = 128;
+    let out = Disjoint::new(out);
+    pool.run(n.div_ceil(COLUMNS), (GRAIN_MOVE / COLUMNS / n_rows.max(1)).max(1), &|pieces| {
+        let columns = pieces.start * COLUMNS..n.min(pieces.end * COLUMNS);
+        for (row, &to) in rows.chunks_exact(n).zip(to.iter().copied().flatten()) {
+            let start = to as usize * n;
+            // SAFETY: each column is in one range of the pool, and this thread has one part at a time.
+            let part = unsafe { out.part(start + columns.start..start + columns.end) };
+            part.copy_from_slice(&row[columns.clone()]);
+        }
+    });
+}
+
 multiversion! {
     fn add = add_body(y: &mut [f32], x: &[f32]);
     fn add_scaled = add_scaled_body(y: &mut [f32], x: &[f32], w: &[f32], n: usize);

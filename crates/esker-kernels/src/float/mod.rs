@@ -31,8 +31,8 @@ pub use attention::{AttnScratch, AttnShape, BLOCK as ATTN_BLOCK, Visible, attend
 pub use conv::{CONV_TAPS_MAX, causal_conv};
 pub use delta::{DeltaShape, HeadPairing, Strided, delta_net, softplus_decay};
 pub use elementwise::{
-    add_in_place, add_scaled_rows, sigmoid, sigmoid_mul_in_place, sigmoid_scaled_in_place, silu_mul,
-    silu_mul_in_place, silu_scaled_in_place, split_halves, weighted_sum_rows,
+    add_in_place, add_scaled_rows, scatter_rows, sigmoid, sigmoid_mul_in_place, sigmoid_scaled_in_place,
+    silu_mul, silu_mul_in_place, silu_scaled_in_place, split_halves, weighted_sum_rows,
 };
 pub use half::{f16_to_f32, f32_to_f16};
 pub use hyper::{hc_combine, hc_mix_mean};

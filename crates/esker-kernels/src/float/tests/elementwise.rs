@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
-    add_in_place, add_scaled_rows, sigmoid, sigmoid_mul_in_place, sigmoid_scaled_in_place, silu_mul,
-    silu_mul_in_place, silu_scaled_in_place, split_halves, weighted_sum_rows,
+    add_in_place, add_scaled_rows, scatter_rows, sigmoid, sigmoid_mul_in_place, sigmoid_scaled_in_place,
+    silu_mul, silu_mul_in_place, silu_scaled_in_place, split_halves, weighted_sum_rows,
 };
 
 /// Lengths beyond one task too.
@@ -92,6 +92,27 @@ fn experts_are_summed_in_rank_order() {
             let sum =
                 (0..k).fold(before[i], |sum, r| w[t * k + r].mul_add(rows[(t * k + r) * n + column], sum));
             assert_eq!(y.to_bits(), sum.to_bits());
+        }
+    }
+}
+
+#[test]
+fn scattered_rows_are_where_they_should_be() {
+    for (n, n_out) in [(1, 5), (100, 9), (300, 64), (2048, 200)] {
+        let mut random = Random(n as u64);
+        let rows = random.values(n * (n_out + 2));
+        // Every second place, last first, in lists of three lengths; the first and last row go to the same place.
+        let mut to: Vec<u32> = (0..n_out as u32).step_by(2).rev().collect();
+        to.push(to[0]);
+        let lists = [&to[..1], &[], &to[1..]];
+        let before = random.values(n * n_out);
+        let after = changed("scatter_rows", &before, |pool, out| scatter_rows(pool, &rows, &lists, out, n));
+        for (place, after) in after.chunks_exact(n).enumerate() {
+            let expected = match to.iter().rposition(|&t| t as usize == place) {
+                Some(row) => &rows[row * n..][..n],
+                None => &before[place * n..][..n],
+            };
+            assert_eq!(after, expected);
         }
     }
 }
