@@ -445,7 +445,8 @@ mod tests {
     fn a_short_run_reads_and_adds_up() {
         let model = crate::workspace().join("models/esker-moe-64m-small.gguf");
         let model = model.to_string_lossy().into_owned();
-        let line = "--memory 40M --rounds 2 --gen 2 --prompt-tokens 4 --chunk 4 --probe 0.01 --threads 1";
+        // Enough for what other tests of this process take beside it.
+        let line = "--memory 600M --rounds 2 --gen 2 --prompt-tokens 4 --chunk 4 --probe 0.01 --threads 1";
         let words = ["stream", "--model", &model].into_iter().chain(line.split_whitespace());
         let arguments = Line::try_parse_from(words).expect("a valid line").arguments;
         let (raw, _) = measure(&arguments).expect("measured");

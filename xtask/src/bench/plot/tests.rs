@@ -28,7 +28,7 @@ fn archives_that_are_not_fit_are_refused() {
     let add = |text: &str| Archives::default().add(Path::new("a.json"), text.as_bytes()).unwrap_err();
     assert!(matches!(add("{"), PlotError::Contents { .. }));
     assert!(matches!(add(r#"{"format": "x/1"}"#), PlotError::Format { .. }));
-    assert!(matches!(add(r#"{"format": "esker-bench-stream/1"}"#), PlotError::Contents { .. }));
+    assert!(matches!(add(r#"{"format": "esker-bench-stream/2"}"#), PlotError::Contents { .. }));
     let of = |argument: &str, summary: &str| {
         format!(
             r#"{{"format": "esker-bench-growth/1", "run": {{"command": ["xtask", "{argument}"], "started": 0, "ended": 1,
