@@ -1,6 +1,5 @@
 //! The float types: their values are exact in f32.
 
-use super::super::each;
 use super::super::simd::Simd;
 use super::KindFloat;
 
@@ -13,7 +12,7 @@ impl KindFloat for F32 {
 
     #[inline(always)]
     fn load<S: Simd>(s: S, weights: &[[u8; 4]; 16]) -> S::Floats {
-        s.load(&each(*weights, f32::from_le_bytes))
+        s.load(&weights.map(f32::from_le_bytes))
     }
 }
 
@@ -22,7 +21,7 @@ impl KindFloat for F16 {
 
     #[inline(always)]
     fn load<S: Simd>(s: S, weights: &[[u8; 2]; 16]) -> S::Floats {
-        s.load_f16(&each(*weights, u16::from_le_bytes))
+        s.load_f16(&weights.map(u16::from_le_bytes))
     }
 }
 
@@ -31,6 +30,6 @@ impl KindFloat for Bf16 {
 
     #[inline(always)]
     fn load<S: Simd>(s: S, weights: &[[u8; 2]; 16]) -> S::Floats {
-        s.load_bf16(&each(*weights, u16::from_le_bytes))
+        s.load_bf16(&weights.map(u16::from_le_bytes))
     }
 }
