@@ -299,6 +299,16 @@ impl<'a> Rows<'a> {
         self.tokens.map_or(t, |tokens| tokens[t] as usize)
     }
 
+    /// What `get` has for the activation rows of the tokens `token` to `token + N - 1`.
+    #[inline(always)]
+    fn of_tile<T: Copy, const N: usize>(&self, token: usize, get: impl Fn(usize) -> T) -> [T; N] {
+        let mut out = [get(self.act_row(token)); N];
+        for (i, out) in out.iter_mut().enumerate().skip(1) {
+            *out = get(self.act_row(token + i));
+        }
+        out
+    }
+
     /// The bytes of row `r`.
     #[inline(always)]
     fn row(&self, r: usize) -> &'a [u8] {

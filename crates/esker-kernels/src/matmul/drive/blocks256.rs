@@ -14,10 +14,7 @@ const SEGMENT: usize = 64;
 /// All rows for the tokens `token` to `token + N - 1`.
 #[inline(always)]
 pub(in crate::matmul) fn tile<S: Simd, K: Kind256, const N: usize>(s: S, rows: &Rows<'_>, token: usize) {
-    let mut x = [rows.acts.row_q8x256(rows.act_row(token)); N];
-    for (i, x) in x.iter_mut().enumerate().skip(1) {
-        *x = rows.acts.row_q8x256(rows.act_row(token + i));
-    }
+    let x: [_; N] = rows.of_tile(token, |row| rows.acts.row_q8x256(row));
     let mut scratch = Scratch {
         d: [0; SEGMENT],
         dmin: [0; SEGMENT],

@@ -18,10 +18,7 @@ const BLOCKS: usize = 2 * BATCH;
 /// All rows for the tokens `token` to `token + N - 1`.
 #[inline(always)]
 pub(in crate::matmul) fn tile<S: Simd, K: Kind32, const N: usize>(s: S, rows: &Rows<'_>, token: usize) {
-    let mut x = [rows.acts.row_q8x32(rows.act_row(token)); N];
-    for (i, x) in x.iter_mut().enumerate().skip(1) {
-        *x = rows.acts.row_q8x32(rows.act_row(token + i));
-    }
+    let x: [_; N] = rows.of_tile(token, |row| rows.acts.row_q8x32(row));
     let n_blocks = rows.n_cols / 32;
     let mut r = 0;
     if !K::FOURS && n_blocks > 0 && n_blocks < BLOCKS && BLOCKS.is_multiple_of(n_blocks) {

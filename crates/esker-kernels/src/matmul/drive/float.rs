@@ -10,10 +10,7 @@ use bytemuck::Zeroable;
 /// All rows for the tokens `token` to `token + N - 1`.
 #[inline(always)]
 pub(in crate::matmul) fn tile<S: Simd, K: KindFloat, const N: usize>(s: S, rows: &Rows<'_>, token: usize) {
-    let mut x = [rows.acts.row_f32(rows.act_row(token)); N];
-    for (i, x) in x.iter_mut().enumerate().skip(1) {
-        *x = rows.acts.row_f32(rows.act_row(token + i));
-    }
+    let x: [_; N] = rows.of_tile(token, |row| rows.acts.row_f32(row));
     let mut r = 0;
     // As many rows at a time as there are registers for.
     if N == 1 || S::VECTORS >= 32 {

@@ -168,10 +168,7 @@ fn tile<S: Panels, K: Kind256, const N: usize>(
 ) {
     let n_blocks = rows.n_cols / 256;
     let n_vectors = n_blocks.div_ceil(16);
-    let mut x = [rows.acts.row_q8x256(rows.act_row(token)); N];
-    for (i, x) in x.iter_mut().enumerate().skip(1) {
-        *x = rows.acts.row_q8x256(rows.act_row(token + i));
-    }
+    let x: [_; N] = rows.of_tile(token, |row| rows.acts.row_q8x256(row));
     let x_codes = each(x, |x| &x.codes.as_chunks::<4>().0[..n_blocks]);
     if K::MIN && K::GROUP == 32 {
         for (four, x) in fours.iter_mut().zip(x.as_chunks::<4>().0) {

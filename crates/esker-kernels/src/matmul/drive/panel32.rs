@@ -108,10 +108,7 @@ fn tile<S: Panels, K: Kind32, const N: usize>(
 ) {
     let n_pairs = rows.n_cols.div_ceil(64);
     let n_batches = n_pairs.div_ceil(BATCH);
-    let mut x = [rows.acts.row_q8x32(rows.act_row(token)); N];
-    for (i, x) in x.iter_mut().enumerate().skip(1) {
-        *x = rows.acts.row_q8x32(rows.act_row(token + i));
-    }
+    let x: [_; N] = rows.of_tile(token, |row| rows.acts.row_q8x32(row));
     for row in 0..n_rows {
         let mut mins = [s.zero(); N];
         for v in 0..n_batches {
